@@ -1,0 +1,1 @@
+//! The startup snapshot of the program's world.

@@ -1,0 +1,5 @@
+//! The catalog: the tools that one run may see.
+
+mod tool;
+
+pub use tool::{Annotations, Invocation, Invoke, Tool, ToolDefinition, ToolId, ToolOutput};

@@ -1,0 +1,185 @@
+//! A tool, its id and how it is invoked.
+
+use std::{fmt, sync::Arc, time::Instant};
+
+use futures::future::BoxFuture;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use tokio_util::sync::CancellationToken;
+
+use crate::tool_error::ToolError;
+
+/// `<source>:<owner>:<name>`; source and owner hold no `:` (percent-encoded), a name may hold anything.
+///
+/// Two ids are the same tool only when they are byte for byte equal: `A` and `a`, NFC and NFD are different tools.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ToolId(Arc<str>);
+
+impl ToolId {
+    /// The id of a tool; `:` and `%` in source and owner are percent-encoded.
+    pub fn new(source: &str, owner: &str, name: &str) -> Self {
+        Self(format!("{}:{}:{name}", encode_part(source), encode_part(owner)).into())
+    }
+
+    /// The whole id.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Where the tool comes from: `openclaw`, `mcp` or `client`.
+    pub fn source(&self) -> &str {
+        self.parts().0
+    }
+
+    /// Which plugin or server it comes from, as encoded in the id.
+    pub fn owner(&self) -> &str {
+        self.parts().1
+    }
+
+    /// The name that its source gave it.
+    pub fn name(&self) -> &str {
+        self.parts().2
+    }
+
+    fn parts(&self) -> (&str, &str, &str) {
+        let (source, rest) = self.0.split_once(':').unwrap_or((&self.0, ""));
+        let (owner, name) = rest.split_once(':').unwrap_or((rest, ""));
+        (source, owner, name)
+    }
+}
+
+fn encode_part(part: &str) -> String {
+    part.replace('%', "%25").replace(':', "%3A")
+}
+
+impl fmt::Display for ToolId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for ToolId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+/// MCP's own hints about a tool; they may tighten a decision, never loosen it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Annotations {
+    /// Human title.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    /// Does not change anything.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub read_only_hint: Option<bool>,
+    /// May destroy something.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub destructive_hint: Option<bool>,
+    /// The same call twice is the same as once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idempotent_hint: Option<bool>,
+    /// Reaches beyond its own system.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub open_world_hint: Option<bool>,
+}
+
+/// What a source says of one tool: plain data, no behaviour.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ToolDefinition {
+    /// The name that its source gave it.
+    pub name: String,
+    /// Human title.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    /// What it does, in the source's words.
+    #[serde(default)]
+    pub description: String,
+    /// JSON Schema of the arguments.
+    #[serde(default)]
+    pub input_schema: Arc<Value>,
+    /// JSON Schema of `structuredContent`, when declared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_schema: Option<Arc<Value>>,
+    /// MCP's hints.
+    #[serde(default)]
+    pub annotations: Annotations,
+    /// Other names by which its author expects it to be found.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub aliases: Vec<String>,
+    /// Examples of arguments.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub examples: Vec<Value>,
+    /// Declared dangerous by its author or by configuration.
+    #[serde(default)]
+    pub danger: bool,
+    /// Never overlaps itself, across runs too.
+    #[serde(default)]
+    pub sequential: bool,
+    /// Stays visible beside the bridge.
+    #[serde(default)]
+    pub direct: bool,
+}
+
+/// A tool in a catalog.
+#[derive(Clone)]
+pub struct Tool {
+    /// Its id.
+    pub id: ToolId,
+    /// What its source says of it.
+    pub definition: ToolDefinition,
+    /// Why it can not be called just now, if so (its source is down).
+    pub unavailable: Option<Arc<str>>,
+    /// What does the work.
+    pub invoke: Arc<dyn Invoke>,
+}
+
+impl fmt::Debug for Tool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tool").field("id", &self.id).field("definition", &self.definition).finish_non_exhaustive()
+    }
+}
+
+/// One invocation, after every check has passed.
+#[derive(Debug, Clone)]
+pub struct Invocation {
+    /// The tool.
+    pub tool: Arc<Tool>,
+    /// Unique id of this call.
+    pub call_id: Arc<str>,
+    /// Validated arguments.
+    pub args: Map<String, Value>,
+    /// When the answer is no longer wanted.
+    pub deadline: Instant,
+    /// Cancelled when the caller gives up; the invoker forwards it to the source.
+    pub cancel: CancellationToken,
+}
+
+/// What a tool gives back, in MCP's terms.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ToolOutput {
+    /// Content blocks as MCP has them.
+    pub content: Vec<Value>,
+    /// Machine value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub structured_content: Option<Value>,
+    /// The tool says that it failed.
+    #[serde(default)]
+    pub is_error: bool,
+}
+
+impl ToolOutput {
+    /// One text block.
+    pub fn text(text: impl Into<String>) -> Self {
+        Self { content: vec![serde_json::json!({ "type": "text", "text": text.into() })], ..Self::default() }
+    }
+}
+
+/// What does a tool's work. Implemented once per source.
+pub trait Invoke: Send + Sync {
+    /// Runs the tool. Dropping the future abandons the call.
+    fn invoke(&self, invocation: Invocation) -> BoxFuture<'static, Result<ToolOutput, ToolError>>;
+}

@@ -1,0 +1,1 @@
+//! Configuration files to validated settings; the only reader of the environment.

@@ -1,0 +1,19 @@
+//! toolbridge puts one small surface in front of a model instead of every tool's schema.
+//!
+//! The model writes a short program; `openclaw.tools.search`, `describe` and `call` is all that program can reach. It runs
+//! in a V8 isolate in a locked-down child process, and every call it makes passes one dispatch path in this process.
+
+pub mod bridge;
+pub mod catalog;
+pub mod cli;
+pub mod config;
+pub mod dispatch;
+pub mod outcome;
+pub mod policy;
+pub mod protocol;
+pub mod sandbox;
+pub mod search;
+pub mod source;
+pub mod telemetry;
+pub mod tool_error;
+pub mod worker;

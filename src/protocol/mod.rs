@@ -1,0 +1,13 @@
+//! What crosses between the host's sandbox and a worker: length-prefixed frames over one socket pair.
+//!
+//! Invariant: every byte that comes from a worker is hostile. A frame is capped before it is allocated, its decoder never
+//! panics, and what it decodes to is data, never an instruction. Neither side ever waits for the other to be polite.
+
+mod frame;
+mod message;
+
+pub use frame::{FrameDecoder, FrameError, HEADER_BYTES, encode};
+pub use message::{
+    BridgeOp, Call, Done, Execute, FromWorker, LogLevel, LogLine, PROTOCOL_VERSION, Position, Settle, ToWorker,
+    Warning, WorkerError, WorkerErrorCode, WorkerPhase,
+};

@@ -1,0 +1,1 @@
+//! Finding the right tool for a query; the only user of tantivy.

@@ -1,0 +1,1 @@
+//! Where tools come from; each source gives definitions and an invoker.

@@ -1,0 +1,1 @@
+//! The child side of a run; the only module that names the engine.
