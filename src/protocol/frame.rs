@@ -28,12 +28,49 @@ pub enum FrameError {
 
 /// Encodes one message with its header.
 pub fn encode<T: Serialize>(message: &T, cap_bytes: usize) -> Result<Vec<u8>, FrameError> {
-    let mut bytes = postcard::to_extend(message, vec![0; HEADER_BYTES]).map_err(|_| FrameError::Malformed)?;
-    let length = bytes.len() - HEADER_BYTES;
-    let header = u32::try_from(length).ok().filter(|_| length <= cap_bytes);
-    let Some(header) = header else { return Err(FrameError::TooLarge { announced_bytes: length, cap_bytes }) };
-    bytes[..HEADER_BYTES].copy_from_slice(&header.to_le_bytes());
+    let mut bytes = Vec::new();
+    encode_into(message, cap_bytes, &mut bytes)?;
     Ok(bytes)
+}
+
+/// Appends one message with its header to `bytes`, which is as before when the message can not be encoded.
+pub fn encode_into<T: Serialize>(message: &T, cap_bytes: usize, bytes: &mut Vec<u8>) -> Result<(), FrameError> {
+    let start = bytes.len();
+    bytes.extend_from_slice(&[0; HEADER_BYTES]);
+    let written = postcard::serialize_with_flavor(message, Appended(bytes)).map_err(|_| FrameError::Malformed);
+    let length = bytes.len() - start - HEADER_BYTES;
+    let header = u32::try_from(length).ok().filter(|_| length <= cap_bytes);
+    match (written, header) {
+        (Ok(()), Some(header)) => {
+            bytes[start..start + HEADER_BYTES].copy_from_slice(&header.to_le_bytes());
+            Ok(())
+        }
+        (written, _) => {
+            bytes.truncate(start);
+            Err(written.err().unwrap_or(FrameError::TooLarge { announced_bytes: length, cap_bytes }))
+        }
+    }
+}
+
+/// Where postcard writes: the end of a buffer that already holds other frames.
+struct Appended<'a>(&'a mut Vec<u8>);
+
+impl postcard::ser_flavors::Flavor for Appended<'_> {
+    type Output = ();
+
+    fn try_extend(&mut self, data: &[u8]) -> postcard::Result<()> {
+        self.0.extend_from_slice(data);
+        Ok(())
+    }
+
+    fn try_push(&mut self, data: u8) -> postcard::Result<()> {
+        self.0.push(data);
+        Ok(())
+    }
+
+    fn finalize(self) -> postcard::Result<()> {
+        Ok(())
+    }
 }
 
 /// Turns a stream of bytes into messages.

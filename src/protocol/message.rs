@@ -4,12 +4,18 @@
 //! worker: Hello ─ (confines itself, warms) ─ Ready
 //! host:   Execute
 //! worker: Call* Log* ─ host: Settle*          in any order, until
+//! host:   Barrier ─ worker: Barrier           "every continuation of what I sent has run": before calls in line start
 //! worker: Settled?                            the program has settled while calls are in flight: none may start now
 //! worker: Done                                last frame; the worker exits
 //! ```
 //! Values cross as JSON *text* (produced and parsed on each side with its own limits), so that nothing here recurses.
 
-use serde::{Deserialize, Serialize};
+use std::fmt;
+
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{Error as _, SeqAccess, Visitor},
+};
 
 /// Version of this message set; host and worker are the same binary, so any difference is a broken installation.
 pub const PROTOCOL_VERSION: u32 = 1;
@@ -21,6 +27,10 @@ pub enum ToWorker {
     Execute(Execute),
     /// The answer to one call.
     Settle(Settle),
+    /// To be answered with [`FromWorker::Barrier`] once every `Settle` before it has been applied and the microtasks are
+    /// drained. A call that waited in line starts only after that, so that a continuation gets to make its own calls, or
+    /// the program to settle, first. At most one is unanswered.
+    Barrier,
 }
 
 /// One program with the limits that the worker enforces on its side.
@@ -30,7 +40,7 @@ pub struct Execute {
     pub code: String,
     /// Cap of the serialised value in bytes.
     pub max_output_bytes: u32,
-    /// Cap of all log lines together in bytes.
+    /// Cap of [`LogLine::cost_bytes`] of all log lines together.
     pub max_log_bytes: u32,
     /// Number of calls that may be made.
     pub max_calls: u32,
@@ -63,6 +73,8 @@ pub enum FromWorker {
     Call(Call),
     /// The program logged a line.
     Log(LogLine),
+    /// Answer to [`ToWorker::Barrier`].
+    Barrier,
     /// The program settled while calls are in flight; calls that have not started must not start.
     Settled,
     /// The outcome; the last frame.
@@ -129,6 +141,13 @@ pub struct LogLine {
     pub text: String,
 }
 
+impl LogLine {
+    /// What the line takes from `maxLogBytes`: its text and one for its end, so that empty lines are not free.
+    pub fn cost_bytes(&self) -> usize {
+        self.text.len().saturating_add(1)
+    }
+}
+
 /// Something that did not fail the run but that its author should know.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Warning {
@@ -141,13 +160,42 @@ pub struct Warning {
     pub position: Option<Position>,
 }
 
+/// Number of warnings that one [`Done`] may hold; a worker with more to say counts the rest in its last one. A frame with
+/// more is malformed: small encodings must not become large memory.
+pub const MAX_WARNINGS: usize = 1_000;
+
 /// How the program ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Done {
     /// JSON text of the value, or what went wrong.
     pub outcome: Result<String, WorkerError>,
-    /// Warnings in order.
+    /// Warnings in order, at most [`MAX_WARNINGS`].
+    #[serde(deserialize_with = "few_warnings")]
     pub warnings: Vec<Warning>,
+}
+
+/// A list that is refused at its first element over the cap, before it has grown.
+fn few_warnings<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Warning>, D::Error> {
+    struct Few;
+    impl<'de> Visitor<'de> for Few {
+        type Value = Vec<Warning>;
+
+        fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(formatter, "at most {MAX_WARNINGS} warnings")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<Self::Value, A::Error> {
+            let mut warnings = Vec::new();
+            while let Some(warning) = sequence.next_element()? {
+                if warnings.len() == MAX_WARNINGS {
+                    return Err(A::Error::invalid_length(MAX_WARNINGS + 1, &self));
+                }
+                warnings.push(warning);
+            }
+            Ok(warnings)
+        }
+    }
+    deserializer.deserialize_seq(Few)
 }
 
 /// A failure that the worker itself can see. Everything else (deadline, memory, crash) the host sees.
@@ -184,6 +232,8 @@ pub enum WorkerErrorCode {
     StackOverflow,
     /// The value does not fit one frame.
     OutputLimit,
+    /// More calls than allowed: the `call_limit` rejection that the worker itself made was not caught.
+    CallLimit,
 }
 
 /// The phases that a worker can be in.

@@ -6,8 +6,8 @@
 mod frame;
 mod message;
 
-pub use frame::{FrameDecoder, FrameError, HEADER_BYTES, encode};
+pub use frame::{FrameDecoder, FrameError, HEADER_BYTES, encode, encode_into};
 pub use message::{
-    BridgeOp, Call, Done, Execute, FromWorker, LogLevel, LogLine, PROTOCOL_VERSION, Position, Settle, ToWorker,
-    Warning, WorkerError, WorkerErrorCode, WorkerPhase,
+    BridgeOp, Call, Done, Execute, FromWorker, LogLevel, LogLine, MAX_WARNINGS, PROTOCOL_VERSION, Position, Settle,
+    ToWorker, Warning, WorkerError, WorkerErrorCode, WorkerPhase,
 };
