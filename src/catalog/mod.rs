@@ -1,5 +1,7 @@
 //! The catalog: the tools that one run may see.
 
+mod schema;
 mod tool;
 
+pub use schema::{ContentHash, MEMORY_BUDGET_BYTES, MEMORY_SCHEMA_BYTES, Schema};
 pub use tool::{Annotations, Invocation, Invoke, Tool, ToolDefinition, ToolId, ToolOutput};

@@ -1,12 +1,18 @@
 //! A tool, its id and how it is invoked.
 
-use std::{fmt, sync::Arc, time::Instant};
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+    time::Instant,
+};
 
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
 
+use super::schema::{ContentHash, Schema};
 use crate::tool_error::ToolError;
 
 /// `<source>:<owner>:<name>`; source and owner hold no `:` (percent-encoded), a name may hold anything.
@@ -99,10 +105,10 @@ pub struct ToolDefinition {
     pub description: String,
     /// JSON Schema of the arguments.
     #[serde(default)]
-    pub input_schema: Arc<Value>,
+    pub input_schema: Schema,
     /// JSON Schema of `structuredContent`, when declared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub output_schema: Option<Arc<Value>>,
+    pub output_schema: Option<Schema>,
     /// MCP's hints.
     #[serde(default)]
     pub annotations: Annotations,
@@ -134,6 +140,68 @@ pub struct Tool {
     pub unavailable: Option<Arc<str>>,
     /// What does the work.
     pub invoke: Arc<dyn Invoke>,
+    /// Hash of id and definition, made when first asked for.
+    fingerprint: OnceLock<ContentHash>,
+}
+
+impl Tool {
+    /// A tool as its source gives it.
+    pub fn from_source(id: ToolId, definition: ToolDefinition, invoke: Arc<dyn Invoke>) -> Self {
+        Self { id, definition, unavailable: None, invoke, fingerprint: OnceLock::new() }
+    }
+
+    /// The same tool, marked as not callable just now.
+    #[must_use]
+    pub fn unavailable(mut self, reason: impl Into<Arc<str>>) -> Self {
+        self.unavailable = Some(reason.into());
+        self
+    }
+
+    /// SHA-256 over id and definition: whatever is remembered of a tool is keyed by this, so that nothing remembered can
+    /// outlive a change of its description or schemas.
+    pub fn fingerprint(&self) -> &ContentHash {
+        self.fingerprint.get_or_init(|| {
+            let definition = &self.definition;
+            let mut hash = Sha256::new();
+            let mut part = |bytes: &[u8]| {
+                hash.update((bytes.len() as u64).to_le_bytes());
+                hash.update(bytes);
+            };
+            part(self.id.as_str().as_bytes());
+            part(definition.name.as_bytes());
+            part(definition.title.as_deref().unwrap_or_default().as_bytes());
+            part(definition.description.as_bytes());
+            part(definition.input_schema.content_hash());
+            part(definition.output_schema.as_ref().map_or(&[], |schema| schema.content_hash().as_slice()));
+            let hints = &definition.annotations;
+            part(hints.title.as_deref().unwrap_or_default().as_bytes());
+            let tri = |hint: Option<bool>| hint.map_or(2, u8::from);
+            part(&[
+                tri(hints.read_only_hint),
+                tri(hints.destructive_hint),
+                tri(hints.idempotent_hint),
+                tri(hints.open_world_hint),
+                u8::from(definition.danger),
+                u8::from(definition.sequential),
+                u8::from(definition.direct),
+            ]);
+            definition.aliases.iter().for_each(|alias| part(alias.as_bytes()));
+            part(&[]);
+            definition.examples.iter().for_each(|example| part(example.to_string().as_bytes()));
+            hash.finalize().into()
+        })
+    }
+
+    /// Whether it may destroy something: marked so, or `destructiveHint: true` without `readOnlyHint: true`.
+    pub fn is_dangerous(&self) -> bool {
+        let hints = &self.definition.annotations;
+        self.definition.danger || (hints.destructive_hint == Some(true) && hints.read_only_hint != Some(true))
+    }
+
+    /// Whether it says of itself that it changes nothing.
+    pub fn is_read_only(&self) -> bool {
+        self.definition.annotations.read_only_hint == Some(true) && !self.is_dangerous()
+    }
 }
 
 impl fmt::Debug for Tool {
