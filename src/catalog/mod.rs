@@ -4,4 +4,4 @@ mod schema;
 mod tool;
 
 pub use schema::{ContentHash, MEMORY_BUDGET_BYTES, MEMORY_SCHEMA_BYTES, Schema};
-pub use tool::{Annotations, Invocation, Invoke, Tool, ToolDefinition, ToolId, ToolOutput};
+pub use tool::{Annotations, Invocation, Invoke, Progress, ProgressSink, Tool, ToolDefinition, ToolId, ToolOutput};

@@ -223,6 +223,41 @@ pub struct Invocation {
     pub deadline: Instant,
     /// Cancelled when the caller gives up; the invoker forwards it to the source.
     pub cancel: CancellationToken,
+    /// Where the source's progress goes, if anybody listens.
+    pub progress: Option<ProgressSink>,
+}
+
+/// How far a call has come, in the source's own measure.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Progress {
+    /// How much is done.
+    pub progress: f64,
+    /// How much there is, when known.
+    pub total: Option<f64>,
+    /// What is being done.
+    pub message: Option<String>,
+}
+
+/// Listens to the progress of one call. It must not block.
+#[derive(Clone)]
+pub struct ProgressSink(Arc<dyn Fn(Progress) + Send + Sync>);
+
+impl ProgressSink {
+    /// A sink that calls `listen` with every report.
+    pub fn new(listen: impl Fn(Progress) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(listen))
+    }
+
+    /// Hands one report on.
+    pub fn report(&self, progress: Progress) {
+        (self.0)(progress);
+    }
+}
+
+impl fmt::Debug for ProgressSink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ProgressSink")
+    }
 }
 
 /// What a tool gives back, in MCP's terms.
