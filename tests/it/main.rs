@@ -1,1 +1,5 @@
-//! tests
+//! Behaviour, one module for each.
+#![allow(clippy::unwrap_used)]
+
+mod boundaries;
+mod setup;

@@ -1,0 +1,36 @@
+# The few words a person types. Each does its own set-up; `make help` lists them.
+
+CARGO ?= cargo
+
+.PHONY: help demo test bench check fmt setup tools v8 peers
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: tools v8 ## start a real MCP server from npm; a program searches, describes and calls it
+	@scripts/demo
+
+test: setup ## every test
+	$(CARGO) test --locked
+
+bench: setup ## the measurements, with peers beside them
+	$(CARGO) bench --locked
+
+check: tools v8 ## formatting, lints and documentation, each warning an error
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --locked --workspace --no-deps --document-private-items
+
+fmt: ## format the sources
+	$(CARGO) fmt --all
+
+setup: tools v8 peers ## all that building and testing need
+
+tools:
+	@scripts/tools
+
+v8: tools
+	@scripts/v8
+
+peers: tools
+	@if [ -x scripts/peers ]; then scripts/peers; fi
