@@ -1,1 +1,231 @@
 //! Configuration files to validated settings; the only reader of the environment.
+//!
+//! A file is found ([`load`]), read as ours or as another client's, and made into [`Settings`]: typed, in range, with every
+//! variable replaced. In our own files what is not known is an error with its place and the nearest key; in another client's
+//! file it is a warning. A file that was merely found in the working folder has no effect until it is trusted: it could start
+//! any program.
+
+mod client_file;
+mod document;
+mod environment;
+mod raw;
+mod settings;
+mod trust;
+mod validate;
+mod variables;
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
+
+use serde_json::Value;
+
+pub use self::{document::ConfigError, environment::Environment, settings::*};
+use self::{raw::RawConfig, validate::Validator, variables::Variables};
+
+/// Where to look for a configuration.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct LoadOptions {
+    /// A file named by the user (`--config`); naming it is consent.
+    pub file: Option<PathBuf>,
+    /// The working folder.
+    pub cwd: PathBuf,
+    /// The environment.
+    pub environment: Environment,
+}
+
+impl LoadOptions {
+    /// Looks where this process stands.
+    pub fn of_process() -> Self {
+        Self::new(std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/")), Environment::of_process())
+    }
+
+    /// Looks in `cwd`, under `environment`.
+    pub fn new(cwd: impl Into<PathBuf>, environment: Environment) -> Self {
+        Self { file: None, cwd: cwd.into(), environment }
+    }
+
+    /// Reads this file and no other.
+    #[must_use]
+    pub fn file(mut self, file: Option<PathBuf>) -> Self {
+        self.file = file;
+        self
+    }
+}
+
+/// How a configuration file came to be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// Named by the user, on the command line or in `TOOLBRIDGE_CONFIG`.
+    Named,
+    /// Found in the working folder.
+    WorkingFolder,
+    /// The user's own.
+    User,
+}
+
+/// A configuration and how it came about.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Loaded {
+    /// What holds.
+    pub settings: Settings,
+    /// What should be known and is no error.
+    pub warnings: Vec<String>,
+    /// The file, if one was found.
+    pub file: Option<PathBuf>,
+    /// How it was found.
+    pub origin: Option<Origin>,
+    /// Whether the file was found but has no effect because it has not been trusted.
+    pub untrusted: bool,
+}
+
+/// Our own file, in the order in which its forms are looked for.
+const OWN_FILES: [&str; 5] =
+    ["toolbridge.json5", "toolbridge.json", "toolbridge.yaml", "toolbridge.yml", "toolbridge.toml"];
+/// Files of other clients that are found in a working folder.
+const CLIENT_FILES: [&str; 3] = [".mcp.json", ".cursor/mcp.json", ".vscode/mcp.json"];
+
+/// Finds the file that is in force.
+pub fn find(options: &LoadOptions) -> Option<(PathBuf, Origin)> {
+    if let Some(file) = &options.file {
+        return Some((options.cwd.join(file), Origin::Named));
+    }
+    if let Some(file) = options.environment.get("TOOLBRIDGE_CONFIG") {
+        return Some((options.cwd.join(file), Origin::Named));
+    }
+    let in_cwd = OWN_FILES.iter().chain(&CLIENT_FILES).map(|name| options.cwd.join(name));
+    if let Some(file) = in_cwd.into_iter().find(|file| file.is_file()) {
+        return Some((file, Origin::WorkingFolder));
+    }
+    let dir = options.environment.config_dir()?;
+    OWN_FILES.iter().map(|name| dir.join(name)).find(|file| file.is_file()).map(|file| (file, Origin::User))
+}
+
+/// Finds and reads the configuration; without any file, the defaults hold.
+pub fn load(options: &LoadOptions) -> Result<Loaded, ConfigError> {
+    let Some((file, origin)) = find(options) else {
+        let mut validator = validator(options, &options.cwd, &options.cwd, BTreeMap::new());
+        let settings = validator.settings(&RawConfig::default()).unwrap_or_default();
+        return Ok(Loaded { settings, warnings: validator.warnings, file: None, origin: None, untrusted: false });
+    };
+    let text = document::read(&file)?;
+    let trusted = origin != Origin::WorkingFolder || trust::is_trusted(&options.environment, &file, &text);
+    load_text(options, &file, origin, &text, trusted)
+}
+
+/// Makes a file that was found in a working folder count, as it is now.
+pub fn trust(options: &LoadOptions, file: &Path) -> Result<Loaded, ConfigError> {
+    let text = document::read(file)?;
+    let loaded = load_text(options, file, Origin::WorkingFolder, &text, true)?;
+    trust::approve(&options.environment, file, &text).map_err(|error| trust_error(file, &error))?;
+    Ok(loaded)
+}
+
+/// Takes trust back; tells whether there was any.
+pub fn revoke_trust(options: &LoadOptions, file: &Path) -> Result<bool, ConfigError> {
+    trust::revoke(&options.environment, file).map_err(|error| trust_error(file, &error))
+}
+
+fn trust_error(file: &Path, error: &std::io::Error) -> ConfigError {
+    let message = format!("trust can not be remembered: {}", document::describe_io(error));
+    ConfigError::Unusable { file: file.to_path_buf(), message }
+}
+
+fn load_text(
+    options: &LoadOptions,
+    file: &Path,
+    origin: Origin,
+    text: &str,
+    trusted: bool,
+) -> Result<Loaded, ConfigError> {
+    let unusable = |message: String| ConfigError::Unusable { file: file.to_path_buf(), message };
+    let base = file.parent().unwrap_or(&options.cwd).to_path_buf();
+    let workspace = workspace_of(options, &base, origin);
+    let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let document: Value = if text.trim().is_empty() && file.extension().is_none_or(|extension| extension != "json") {
+        Value::Object(serde_json::Map::new())
+    } else {
+        document::parse(file, text)?
+    };
+    let own_keys = schema_keys();
+    let (raw, entries, inputs, warnings) = if client_file::is_client_file(file, &document, &own_keys) {
+        let client = client_file::read(&document);
+        (RawConfig::default(), client.servers, client.inputs, client.warnings)
+    } else if text.trim().is_empty() {
+        (RawConfig::default(), BTreeMap::new(), BTreeMap::new(), Vec::new())
+    } else {
+        let raw: RawConfig = document::parse(file, text)?;
+        let entries = raw.mcp_servers.iter().map(|(name, server)| (name.clone(), Ok(server.clone()))).collect();
+        (raw, entries, BTreeMap::new(), Vec::new())
+    };
+    let mut validator = validator(options, &base, &workspace, inputs);
+    validator.warnings = warnings;
+    if !trusted {
+        let reason = format!("{name} has not been trusted yet; look at it, then run `toolbridge trust`");
+        let mut settings = validator.settings(&RawConfig::default()).map_err(unusable)?;
+        settings.plugins.paths.clear();
+        settings.mcp_servers = entries.keys().map(|name| Validator::broken_server(name, reason.clone())).collect();
+        let warnings = vec![format!(
+            "{name} was found in this folder and has no effect until you approve it: look at it, then run `toolbridge trust`"
+        )];
+        let file = Some(file.to_path_buf());
+        return Ok(Loaded { settings, warnings, file, origin: Some(origin), untrusted: true });
+    }
+    let mut settings = validator.settings(&raw).map_err(unusable)?;
+    for (name, entry) in &entries {
+        match entry {
+            Ok(entry) => settings.mcp_servers.extend(validator.server(name, entry)),
+            Err(problem) => settings.mcp_servers.push(Validator::broken_server(name, problem.clone())),
+        }
+    }
+    for server in &settings.mcp_servers {
+        if let Some(problem) = &server.problem {
+            validator.warnings.push(format!("the server \"{}\" can not be started: {problem}", server.name));
+        }
+    }
+    let warnings = validator.warnings;
+    Ok(Loaded { settings, warnings, file: Some(file.to_path_buf()), origin: Some(origin), untrusted: false })
+}
+
+fn validator<'a>(
+    options: &'a LoadOptions,
+    base: &'a Path,
+    workspace: &'a Path,
+    inputs: BTreeMap<String, raw::RawInput>,
+) -> Validator<'a> {
+    let variables = Variables { environment: &options.environment, workspace, inputs };
+    Validator { variables, base, warnings: Vec::new() }
+}
+
+/// The folder that `${workspaceFolder}` means: that of the file, or the one above a client's own folder; for the user's own
+/// file the working folder.
+fn workspace_of(options: &LoadOptions, base: &Path, origin: Origin) -> PathBuf {
+    if origin == Origin::User {
+        return options.cwd.clone();
+    }
+    let folder = base.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    match base.parent() {
+        Some(parent) if [".vscode", ".cursor", ".toolbridge", ".codex"].contains(&folder) => parent.to_path_buf(),
+        _ => base.to_path_buf(),
+    }
+}
+
+/// The JSON Schema of `toolbridge.json5`.
+pub fn schema() -> Value {
+    let mut schema = schemars::schema_for!(RawConfig).to_value();
+    if let Some(schema) = schema.as_object_mut() {
+        schema.insert("title".to_owned(), "toolbridge configuration".into());
+    }
+    schema
+}
+
+/// The keys at the top of our own file.
+fn schema_keys() -> Vec<String> {
+    let schema = schema();
+    let keys =
+        schema.get("properties").and_then(Value::as_object).map(|properties| properties.keys().cloned().collect());
+    keys.unwrap_or_default()
+}

@@ -2,5 +2,6 @@
 #![allow(clippy::unwrap_used)]
 
 mod boundaries;
+mod config;
 mod docs;
 mod setup;
