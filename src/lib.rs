@@ -17,3 +17,5 @@ pub mod source;
 pub mod telemetry;
 pub mod tool_error;
 pub mod worker;
+
+pub use worker::init;

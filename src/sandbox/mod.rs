@@ -2,8 +2,17 @@
 
 mod bridge;
 mod clock;
+mod error;
 mod limits;
+mod pool;
+mod prober;
+mod process;
+mod supervisor;
 
 pub use bridge::{Bridge, BridgeReply, BridgeRequest, CallTrace};
 pub use clock::{Pause, RunClock};
+pub use error::SandboxError;
 pub use limits::*;
+pub use pool::{Pool, PoolOptions, SandboxLevel};
+pub use prober::{Attempted, probe_pool};
+pub use process::{Origin, WorkerProcess};

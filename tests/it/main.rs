@@ -4,4 +4,5 @@
 mod boundaries;
 mod config;
 mod docs;
+mod process;
 mod setup;

@@ -1,0 +1,49 @@
+//! What crosses between `doctor` and a worker that tries things instead of running a program.
+
+use serde::{Deserialize, Serialize};
+
+/// One thing to try.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Attempt {
+    /// A system call by its number.
+    Syscall {
+        /// Number on this architecture.
+        number: i64,
+        /// At most six.
+        arguments: Vec<ProbeArgument>,
+    },
+    /// Make another process, with everything that the C library does around it.
+    Fork,
+    /// A system call through the gate of 32-bit programs, without arguments.
+    Legacy32 {
+        /// Number in the 32-bit table.
+        number: u32,
+    },
+    /// Count the environment's variables.
+    Environment,
+    /// Allocate and touch memory.
+    Allocate {
+        /// How much.
+        bytes: u64,
+    },
+}
+
+/// One argument of a system call.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ProbeArgument {
+    /// A number.
+    Word(u64),
+    /// The address of a buffer that holds these bytes; what the call made of them comes back.
+    Bytes(Vec<u8>),
+    /// The address of a static that lies at the same place in all workers of a zygote.
+    Static,
+}
+
+/// What an attempt gave, if the process survived it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProbeReply {
+    /// The call's answer, or minus `errno`.
+    pub answer: i64,
+    /// The buffers after the call.
+    pub buffers: Vec<Vec<u8>>,
+}
