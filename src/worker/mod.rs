@@ -1,7 +1,7 @@
 //! The child side of a run; the only module that names the engine.
 
 mod confine;
-mod memory;
+mod mappings;
 mod namespaces;
 mod probe;
 mod seccomp;

@@ -29,7 +29,7 @@ use nix::{
     unistd::{ForkResult, Pid, fork, getppid, pipe2},
 };
 
-use super::{confine::Confinement, memory, namespaces, serve::Server};
+use super::{confine::Confinement, mappings, namespaces, serve::Server};
 use crate::protocol::{Exit, FromZygote, Layer, LayerReport, MAX_CONTROL_BYTES, Role, ToZygote, WorkerOptions, status};
 
 /// Where a worker finds its channel; `seccomp.json` and [`Confinement::apply`] know the number too.
@@ -139,8 +139,8 @@ fn exit_of(ended: WaitStatus) -> Option<Exit> {
 /// Initialises once, then forks a worker for each request and reaps it.
 fn zygote(options: &WorkerOptions, control: &OwnedFd, mut report: LayerReport) -> ! {
     let server = Server::new(options, true);
-    let data_bytes = memory::data_bytes().unwrap_or(0);
-    if let Err(error) = memory::prepare_for_fork() {
+    let data_bytes = mappings::data_bytes().unwrap_or(0);
+    if let Err(error) = mappings::prepare_for_fork() {
         eprintln!("a zygote can not work here: {error}");
         exit_now(status::NOT_CONFINED);
     }
@@ -221,7 +221,7 @@ fn zygote(options: &WorkerOptions, control: &OwnedFd, mut report: LayerReport) -
 /// Is the one worker.
 fn single(options: &WorkerOptions, control: &OwnedFd, mut report: LayerReport) -> ! {
     let server = Server::new(options, false);
-    let data_bytes = memory::data_bytes().unwrap_or(0);
+    let data_bytes = mappings::data_bytes().unwrap_or(0);
     namespaces::seal(options, &mut report);
     let confinement = Confinement::prepare(options, data_bytes, &mut report);
     let Ok(pipes) = Pipes::new() else { exit_now(status::NOT_CONFINED) };
