@@ -1,5 +1,8 @@
 //! The binary.
 
-fn main() {
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
     toolbridge::init();
+    toolbridge::cli::main()
 }

@@ -10,8 +10,17 @@ use serde_json::Value;
 pub use crate::protocol::{LogLevel, LogLine, Position, Warning};
 use crate::tool_error::ToolError;
 
+/// The JSON Schema of [`RunOutcome`], as committed in `docs/schema/run-outcome.json`.
+pub fn json_schema() -> Value {
+    schemars::schema_for!(RunOutcome).to_value()
+}
+
 /// The whole outcome of one run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(extend("oneOf" = [
+    { "properties": { "ok": { "const": true } }, "required": ["value"] },
+    { "properties": { "ok": { "const": false } }, "required": ["error"] },
+]))]
 pub struct RunOutcome {
     /// Whether the program reached its end.
     pub ok: bool,
@@ -37,6 +46,7 @@ mod present {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
     use serde_json::Value;
 
+    #[allow(clippy::ref_option)] // what serde hands over
     pub(super) fn serialize<S: Serializer>(value: &Option<Value>, serializer: S) -> Result<S::Ok, S::Error> {
         value.serialize(serializer)
     }

@@ -1,1 +1,64 @@
-//! The command line: one file a verb.
+//! The command line: one verb, one function. Stdout is data, stderr is everything else.
+//!
+//! Must never do work that the verb at hand does not need: `toolbridge run` is measured from its first instruction.
+
+mod completions;
+mod error;
+mod printer;
+mod run;
+mod version;
+
+use std::{future::Future, process::ExitCode};
+
+use clap::{Parser, Subcommand};
+pub(crate) use error::CliError;
+
+/// Code-mode bridge between AI agents and large tool catalogs.
+#[derive(Debug, Parser)]
+#[command(name = "toolbridge", version = version::version(), after_help = error::EXIT_CODES, max_term_width = 120)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    Run(Box<run::RunArgs>),
+    Completions(completions::CompletionsArgs),
+}
+
+/// What the binary does once [`crate::init`] has returned.
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            let _ = error.print(); // nobody is left to be told
+            return ExitCode::from(if error.use_stderr() { error::USAGE } else { 0 });
+        }
+    };
+    let result = match cli.verb {
+        Verb::Run(args) => run::run(*args),
+        Verb::Completions(args) => completions::run(&args),
+    };
+    result.unwrap_or_else(|error| {
+        printer::error(&error);
+        error.exit_code()
+    })
+}
+
+/// Runs a verb's future on a runtime of this one thread: starting threads would cost more than a short run.
+fn block_on<F: Future>(future: F) -> Result<F::Output, CliError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| CliError::System { doing: "starting".into(), reason: error.to_string() })?;
+    Ok(runtime.block_on(future))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        super::Cli::command().debug_assert();
+    }
+}

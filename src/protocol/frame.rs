@@ -97,6 +97,7 @@ impl FrameDecoder {
         self.buffer.extend_from_slice(bytes);
     }
 
+    #[allow(clippy::should_implement_trait)] // the type of the message is the caller's choice
     /// The next whole message, `None` when more bytes are needed.
     pub fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, FrameError> {
         let held = &self.buffer[self.start..];
@@ -114,8 +115,13 @@ impl FrameDecoder {
         Ok(Some(message))
     }
 
+    /// Bytes received and not yet decoded.
+    pub fn held_bytes(&self) -> usize {
+        self.buffer.len() - self.start
+    }
+
     /// To be asked when the stream has ended: were there bytes of an unfinished frame?
     pub fn finish(&self) -> Result<(), FrameError> {
-        if self.start == self.buffer.len() { Ok(()) } else { Err(FrameError::Truncated) }
+        if self.held_bytes() == 0 { Ok(()) } else { Err(FrameError::Truncated) }
     }
 }

@@ -1,12 +1,15 @@
 //! The host's side of a run: workers, the frames they may send, budgets and the deadline.
 
 mod bridge;
+mod classify;
 mod clock;
 mod error;
 mod limits;
 mod pool;
 mod prober;
 mod process;
+mod run;
+mod session;
 mod supervisor;
 
 pub use bridge::{Bridge, BridgeReply, BridgeRequest, CallTrace};
@@ -16,3 +19,4 @@ pub use limits::*;
 pub use pool::{Pool, PoolOptions, SandboxLevel};
 pub use prober::{Attempted, probe_pool};
 pub use process::{Origin, WorkerProcess};
+pub use run::{RunRequest, Sandbox};

@@ -3,6 +3,8 @@
 //! A source is asked for its [`SourceSnapshot`] whenever the catalog of a run is derived. A snapshot never changes once
 //! given out: a source that learns of another tool list swaps in a new one, and runs that hold the old one keep it.
 
+pub mod canned;
+
 use std::sync::Arc;
 
 use crate::catalog::Tool;

@@ -17,3 +17,8 @@ pub fn init() {
         zygote::main(&arguments.next().unwrap_or_default());
     }
 }
+
+/// The engine's version.
+pub fn engine_version() -> &'static str {
+    deno_core::v8::VERSION_STRING
+}

@@ -4,5 +4,7 @@
 mod boundaries;
 mod config;
 mod docs;
+mod lab;
 mod process;
+mod run_schema;
 mod setup;

@@ -1,0 +1,270 @@
+//! `toolbridge run`: one program, one outcome.
+
+use std::{
+    io::{IsTerminal, Read},
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
+
+use clap::{Args, ValueEnum};
+use indicatif::{ProgressBar, ProgressStyle};
+use tokio_util::sync::CancellationToken;
+
+use super::{CliError, error, printer};
+use crate::{
+    outcome::{RunOutcome, Warning},
+    protocol::Position,
+    sandbox::{self, Limits, PoolOptions, Range, RunRequest, Sandbox, SandboxLevel},
+};
+
+/// What takes longer shows that it lives.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Bytes of a program that are read at all: what is longer is refused with its length, whatever the limit.
+const MAX_READ_BYTES: u64 = sandbox::MAX_CODE_BYTES.max * 4;
+
+/// Run one program in the sandbox.
+///
+/// The program is the body of an async JavaScript function (TypeScript annotations are erased) whose only way out is
+/// openclaw.tools.search, describe and call. Its value is printed to stdout as JSON; logs, calls and errors go to stderr.
+#[derive(Debug, Args)]
+#[command(after_help = error::EXIT_CODES)]
+pub(crate) struct RunArgs {
+    /// File with the program; `-` for stdin.
+    #[arg(required_unless_present = "eval")]
+    file: Option<PathBuf>,
+    /// The program itself.
+    #[arg(short = 'e', long = "eval", value_name = "CODE", conflicts_with = "file", allow_hyphen_values = true)]
+    eval: Option<String>,
+    /// Print the whole outcome as JSON, and nothing to stderr.
+    #[arg(long)]
+    json: bool,
+    /// Tools with canned answers, from a JSON or JSON5 file.
+    #[arg(long, value_name = "FILE")]
+    catalog: Option<PathBuf>,
+    /// How much of the sandbox has to hold.
+    #[arg(long, value_name = "LEVEL", default_value = "strict")]
+    level: Level,
+    /// Compile hot code to machine code (faster in long loops, needs executable memory).
+    #[arg(long)]
+    jit: bool,
+    #[command(flatten)]
+    limits: LimitArgs,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Level {
+    Strict,
+    BestEffort,
+}
+
+/// Limits; a number out of range is brought into it, with a warning.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Limits")]
+struct LimitArgs {
+    /// Wall clock [default: 10000]
+    #[arg(long, value_name = "MS")]
+    timeout: Option<u64>,
+    /// Processor time [default: as --timeout]
+    #[arg(long, value_name = "MS")]
+    cpu_timeout: Option<u64>,
+    /// JavaScript heap [default: 67108864]
+    #[arg(long, value_name = "BYTES")]
+    max_heap_bytes: Option<u64>,
+    /// The whole worker's memory [default: 268435456]
+    #[arg(long, value_name = "BYTES")]
+    max_memory_bytes: Option<u64>,
+    /// The program's text [default: 262144]
+    #[arg(long, value_name = "BYTES")]
+    max_code_bytes: Option<u64>,
+    /// The program's value, cut beyond it [default: 65536]
+    #[arg(long, value_name = "BYTES")]
+    max_output_bytes: Option<u64>,
+    /// All log lines together [default: 16384]
+    #[arg(long, value_name = "BYTES")]
+    max_log_bytes: Option<u64>,
+    /// Calls of the bridge [default: 1000]
+    #[arg(long, value_name = "N")]
+    max_calls: Option<u64>,
+    /// Calls in flight; the rest waits in line [default: 16]
+    #[arg(long, value_name = "N")]
+    max_concurrent_calls: Option<u64>,
+    /// One tool call [default: 30000]
+    #[arg(long, value_name = "MS")]
+    tool_timeout: Option<u64>,
+    /// Waiting for a person [default: 300000]
+    #[arg(long, value_name = "MS")]
+    approval_timeout: Option<u64>,
+    /// One argument or result [default: 16777216]
+    #[arg(long, value_name = "BYTES")]
+    max_frame_bytes: Option<u64>,
+}
+
+impl LimitArgs {
+    /// `base` with what was given, and a warning for each number that was out of range.
+    fn apply(&self, base: Limits) -> (Limits, Vec<Warning>) {
+        let mut limits = base;
+        let mut warnings = Vec::new();
+        let mut pick = |given: Option<u64>, range: Range| {
+            let (value, warning) = range.clamp(given?);
+            warnings.extend(warning.map(|message| Warning { code: "limit_clamped".into(), message, position: None }));
+            Some(value)
+        };
+        if let Some(ms) = pick(self.timeout, sandbox::CODE_TIMEOUT_MS) {
+            limits.code_timeout = Duration::from_millis(ms);
+            limits.cpu_timeout = limits.code_timeout;
+        }
+        let durations = [
+            (self.cpu_timeout, sandbox::CPU_TIMEOUT_MS, &mut limits.cpu_timeout),
+            (self.tool_timeout, sandbox::TOOL_TIMEOUT_MS, &mut limits.tool_timeout),
+            (self.approval_timeout, sandbox::APPROVAL_TIMEOUT_MS, &mut limits.approval_timeout),
+        ];
+        for (given, range, limit) in durations {
+            if let Some(ms) = pick(given, range) {
+                *limit = Duration::from_millis(ms);
+            }
+        }
+        let memory = [
+            (self.max_heap_bytes, sandbox::MAX_HEAP_BYTES, &mut limits.max_heap_bytes),
+            (self.max_memory_bytes, sandbox::MAX_MEMORY_BYTES, &mut limits.max_memory_bytes),
+        ];
+        for (given, range, limit) in memory {
+            if let Some(bytes) = pick(given, range) {
+                *limit = bytes;
+            }
+        }
+        let sizes = [
+            (self.max_code_bytes, sandbox::MAX_CODE_BYTES, &mut limits.max_code_bytes),
+            (self.max_output_bytes, sandbox::MAX_OUTPUT_BYTES, &mut limits.max_output_bytes),
+            (self.max_log_bytes, sandbox::MAX_LOG_BYTES, &mut limits.max_log_bytes),
+            (self.max_concurrent_calls, sandbox::MAX_CONCURRENT_CALLS, &mut limits.max_concurrent_calls),
+            (self.max_frame_bytes, sandbox::MAX_FRAME_BYTES, &mut limits.max_frame_bytes),
+        ];
+        for (given, range, limit) in sizes {
+            if let Some(size) = pick(given, range) {
+                *limit = usize::try_from(size).unwrap_or(usize::MAX);
+            }
+        }
+        if let Some(calls) = pick(self.max_calls, sandbox::MAX_CALLS) {
+            limits.max_calls = u32::try_from(calls).unwrap_or(u32::MAX);
+        }
+        (limits, warnings)
+    }
+}
+
+pub(crate) fn run(args: RunArgs) -> Result<ExitCode, CliError> {
+    let tools = match &args.catalog {
+        Some(file) => crate::source::canned::parse(&read_text(file, u64::MAX)?).map_err(|problem| CliError::Input {
+            file: file.display().to_string(),
+            problem: format!("not a catalog: {problem}"),
+        })?,
+        None => Vec::new(),
+    };
+    let code = match (args.eval, &args.file) {
+        (Some(code), _) => code,
+        (None, Some(file)) => read_text(file, MAX_READ_BYTES)?,
+        (None, None) => return Err(CliError::Usage("give a FILE, `-` for stdin, or -e CODE".into())),
+    };
+    let (limits, mut warnings) = args.limits.apply(Limits::default());
+    let options = PoolOptions {
+        level: match args.level {
+            Level::Strict => SandboxLevel::Strict,
+            Level::BestEffort => SandboxLevel::BestEffort,
+        },
+        jit: args.jit,
+        max_heap_bytes: limits.max_heap_bytes,
+        max_memory_bytes: limits.max_memory_bytes,
+        cpu_timeout: limits.cpu_timeout,
+        ..PoolOptions::default()
+    }
+    .one_shot();
+    let bridge = crate::source::canned::bridge(tools);
+    let mut outcome = super::block_on(async {
+        let cancel = CancellationToken::new();
+        let sandbox = match Sandbox::new(options) {
+            Ok(sandbox) => sandbox,
+            Err(error) => return Sandbox::refused(&error),
+        };
+        let run = sandbox.run(RunRequest { code, limits, bridge, cancel: cancel.clone() });
+        attended(run, &cancel, !args.json).await
+    })?;
+    warnings.append(&mut outcome.warnings);
+    outcome.warnings = warnings;
+    if args.json {
+        printer::data(&outcome)?;
+    } else {
+        printer::outcome(&outcome);
+        if let Some(value) = &outcome.value {
+            printer::data(value)?;
+        }
+    }
+    Ok(outcome.error.map_or(ExitCode::SUCCESS, |error| ExitCode::from(error::exit_code_of(error.code))))
+}
+
+/// Waits for a run while listening to Ctrl-C and, on a terminal, showing that something is going on.
+async fn attended(run: impl Future<Output = RunOutcome>, cancel: &CancellationToken, show: bool) -> RunOutcome {
+    let mut run = std::pin::pin!(run);
+    let mut interrupt = std::pin::pin!(interrupted());
+    let mut patience = std::pin::pin!(tokio::time::sleep(PATIENCE));
+    let show = show && std::io::stderr().is_terminal();
+    let mut progress: Option<ProgressBar> = None;
+    loop {
+        tokio::select! {
+            biased;
+            outcome = &mut run => {
+                if let Some(progress) = progress {
+                    progress.finish_and_clear();
+                }
+                return outcome;
+            }
+            () = &mut interrupt, if !cancel.is_cancelled() => cancel.cancel(),
+            () = &mut patience, if show && progress.is_none() => progress = Some(spinner()),
+        }
+    }
+}
+
+fn spinner() -> ProgressBar {
+    let style = ProgressStyle::with_template("{spinner} running for {elapsed} (Ctrl-C ends it)");
+    let bar = ProgressBar::new_spinner().with_elapsed(PATIENCE);
+    let bar = bar.with_style(style.expect("the template is a constant"));
+    bar.enable_steady_tick(Duration::from_millis(100));
+    bar
+}
+
+/// Ready when the user or the system asks this process to end.
+async fn interrupted() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+    else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+}
+
+/// The text of a file, or of stdin for `-`.
+fn read_text(file: &Path, max_bytes: u64) -> Result<String, CliError> {
+    let name = if file == Path::new("-") { "stdin".to_owned() } else { file.display().to_string() };
+    let input = |problem: String| CliError::Input { file: name.clone(), problem };
+    let mut bytes = Vec::new();
+    let read = if file == Path::new("-") {
+        std::io::stdin().lock().take(max_bytes).read_to_end(&mut bytes)
+    } else {
+        std::fs::File::open(file).and_then(|file| file.take(max_bytes).read_to_end(&mut bytes))
+    };
+    read.map_err(|error| input(error.to_string()))?;
+    String::from_utf8(bytes).map_err(|error| {
+        let at = place(error.as_bytes(), error.utf8_error().valid_up_to());
+        input(format!("not UTF-8 text at line {}, column {}", at.line, at.column))
+    })
+}
+
+fn place(bytes: &[u8], offset: usize) -> Position {
+    let before = String::from_utf8_lossy(&bytes[..offset]);
+    let line = before.split('\n').count();
+    let column = before.rsplit('\n').next().unwrap_or_default().encode_utf16().count() + 1;
+    let narrow = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+    Position { line: narrow(line), column: narrow(column) }
+}
