@@ -19,9 +19,16 @@ pub enum Attempt {
         /// Number in the 32-bit table.
         number: u32,
     },
-    /// Count the environment's variables.
+    /// Read the environment; the answer is the number of variables.
     Environment,
-    /// Allocate and touch memory.
+    /// Use a descriptor other than the channel and the pipe for last words; the answer is how many are open.
+    Descriptors,
+    /// Read the memory of another worker of the same zygote.
+    ReadMemory {
+        /// Its number in the zygote's process namespace.
+        pid: i32,
+    },
+    /// Allocate and touch memory; the answer is the number of bytes, or `-ENOMEM` when it was not all.
     Allocate {
         /// How much.
         bytes: u64,
@@ -35,8 +42,8 @@ pub enum ProbeArgument {
     Word(u64),
     /// The address of a buffer that holds these bytes; what the call made of them comes back.
     Bytes(Vec<u8>),
-    /// The address of a static that lies at the same place in all workers of a zygote.
-    Static,
+    /// The answer to the attempt before this one, e.g. a descriptor.
+    Previous,
 }
 
 /// What an attempt gave, if the process survived it.

@@ -1,5 +1,6 @@
 //! The host's side of a run: workers, the frames they may send, budgets and the deadline.
 
+pub mod attack;
 mod bridge;
 mod classify;
 mod clock;

@@ -30,7 +30,7 @@ use tokio::{
 };
 
 use super::SandboxError;
-use crate::protocol::{Exit, FromZygote, MAX_CONTROL_BYTES, ToZygote, WorkerOptions};
+use crate::protocol::{Exit, FromZygote, Layer, MAX_CONTROL_BYTES, ToZygote, WorkerOptions};
 
 /// Bytes of a worker's last words that are kept.
 const STDERR_TAIL_BYTES: usize = 2 * 1024;
@@ -179,10 +179,12 @@ impl Launcher {
             .map_err(|error| start(&error))?;
         let (stderr, their_stderr) = io::pipe().map_err(|error| start(&error))?;
         let argument = serde_json::to_string(options).map_err(|error| start(&error))?;
-        let child = Command::new(worker)
-            .arg0("toolbridge")
-            .args(["__worker", &argument])
-            .env_clear()
+        let mut command = Command::new(worker);
+        command.arg0("toolbridge").args(["__worker", &argument]).env_clear();
+        if options.omit.contains(&Layer::Environment) {
+            command.env("TOOLBRIDGE_PROBE", "not empty");
+        }
+        let child = command
             .current_dir("/")
             .stdin(Stdio::from(theirs))
             .stdout(Stdio::null())

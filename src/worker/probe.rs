@@ -23,11 +23,13 @@ pub(super) fn serve(channel: OwnedFd, confine: impl FnOnce()) -> ! {
     confine();
     let mut decoder = FrameDecoder::new(MAX_PROBE_BYTES);
     let mut bytes = [0; 4096];
+    let mut previous = 0;
     loop {
         match decoder.next::<Attempt>() {
             Err(_) => exit_now(1),
             Ok(Some(attempt)) => {
-                let reply = attempt_now(attempt);
+                let reply = attempt_now(attempt, previous);
+                previous = reply.answer;
                 if encode(&reply, MAX_PROBE_BYTES).ok().is_none_or(|frame| channel.write_all(&frame).is_err()) {
                     exit_now(1);
                 }
@@ -40,16 +42,15 @@ pub(super) fn serve(channel: OwnedFd, confine: impl FnOnce()) -> ! {
     }
 }
 
-fn attempt_now(attempt: Attempt) -> ProbeReply {
-    match attempt {
+fn attempt_now(attempt: Attempt, previous: i64) -> ProbeReply {
+    let answer = match attempt {
         Attempt::Syscall { number, arguments } => {
             let mut buffers: Vec<Vec<u8>> = Vec::new();
-            let words: Vec<u64> = arguments.iter().map(|argument| word_of(argument, &mut buffers)).collect();
+            let words: Vec<u64> = arguments.iter().map(|one| word_of(one, previous, &mut buffers)).collect();
             let word = |index: usize| words.get(index).copied().unwrap_or(0);
             // SAFETY: the process exists to make exactly this call; every pointer is to a buffer that outlives it.
             let answer = unsafe { libc::syscall(number, word(0), word(1), word(2), word(3), word(4), word(5)) };
-            let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
-            ProbeReply { answer: if answer == -1 { -i64::from(errno) } else { answer }, buffers }
+            return ProbeReply { answer: or_errno(answer), buffers };
         }
         Attempt::Fork => {
             // SAFETY: the child does nothing but end.
@@ -57,24 +58,35 @@ fn attempt_now(attempt: Attempt) -> ProbeReply {
             if child == 0 {
                 exit_now(0);
             }
-            let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
-            ProbeReply { answer: if child < 0 { -i64::from(errno) } else { i64::from(child) }, buffers: Vec::new() }
+            or_errno(child.into())
         }
-        Attempt::Legacy32 { number } => ProbeReply { answer: legacy(number), buffers: Vec::new() },
-        Attempt::Environment => ProbeReply { answer: environment_entries(), buffers: Vec::new() },
-        Attempt::Allocate { bytes } => ProbeReply { answer: allocate(bytes), buffers: Vec::new() },
-    }
+        Attempt::Legacy32 { number } => legacy(number),
+        Attempt::Environment => present(environment_entries()),
+        Attempt::Descriptors => present(open_descriptors()),
+        Attempt::ReadMemory { pid } => read_memory(pid),
+        Attempt::Allocate { bytes } => allocate(bytes),
+    };
+    ProbeReply { answer, buffers: Vec::new() }
 }
 
-fn word_of(argument: &ProbeArgument, buffers: &mut Vec<Vec<u8>>) -> u64 {
+/// What a call answered, or minus `errno`.
+fn or_errno(answer: i64) -> i64 {
+    if answer == -1 { -i64::from(std::io::Error::last_os_error().raw_os_error().unwrap_or(0)) } else { answer }
+}
+
+/// A number of things that should not be there: none is an error, as for a call that is refused.
+fn present(count: i64) -> i64 {
+    if count == 0 { -i64::from(libc::ENOENT) } else { count }
+}
+
+fn word_of(argument: &ProbeArgument, previous: i64, buffers: &mut Vec<Vec<u8>>) -> u64 {
     match argument {
         ProbeArgument::Word(word) => *word,
         ProbeArgument::Bytes(bytes) => {
             buffers.push(bytes.clone());
             buffers.last().map_or(0, |buffer| buffer.as_ptr() as u64)
         }
-        // The address of this very function's neighbour: a page of code that another process has at the same place.
-        ProbeArgument::Static => (&raw const MARK) as u64,
+        ProbeArgument::Previous => previous.cast_unsigned(),
     }
 }
 
@@ -125,7 +137,24 @@ fn allocate(bytes: u64) -> i64 {
         }
         had += STEP as u64;
     }
-    i64::try_from(had).unwrap_or(i64::MAX)
+    if had < bytes { -i64::from(libc::ENOMEM) } else { i64::try_from(had).unwrap_or(i64::MAX) }
+}
+
+/// Open descriptors but the channel and the pipe for last words.
+fn open_descriptors() -> i64 {
+    // SAFETY: plain numbers.
+    let open = |descriptor: i32| unsafe { libc::fcntl(descriptor, libc::F_GETFD) } >= 0;
+    (0..1024).filter(|descriptor| !matches!(descriptor, 2 | 3) && open(*descriptor)).map(|_| 1).sum()
+}
+
+/// Reads [`MARK`] in another worker.
+fn read_memory(pid: i32) -> i64 {
+    let mut copy = [0_u8; MARK.len()];
+    let local = libc::iovec { iov_base: copy.as_mut_ptr().cast(), iov_len: copy.len() };
+    let remote = libc::iovec { iov_base: (&raw const MARK).cast_mut().cast(), iov_len: MARK.len() };
+    // SAFETY: the local buffer outlives the call; the remote address is only ever used in the other process.
+    let answer = unsafe { libc::process_vm_readv(pid, &raw const local, 1, &raw const remote, 1, 0) };
+    or_errno(i64::try_from(answer).unwrap_or(-1))
 }
 
 /// Entries of the block that the kernel handed over at the start, and of the C library's list.

@@ -50,9 +50,13 @@ pub(super) fn main(argument: &str) -> ! {
     end_with_parent();
     let Ok(control) = take_control() else { exit_now(status::BAD_ARGUMENT) };
     let mut report = LayerReport::default();
-    // SAFETY: this process has one thread, and nothing that points into the environment.
-    unsafe { libc::clearenv() };
-    report.hold(Layer::Environment);
+    if options.omit.contains(&Layer::Environment) {
+        report.miss(Layer::Environment, super::confine::OMITTED);
+    } else {
+        // SAFETY: this process has one thread, and nothing that points into the environment.
+        unsafe { libc::clearenv() };
+        report.hold(Layer::Environment);
+    }
     namespaces::enter(&options, &mut report);
     end_with_parent();
     // SAFETY: this process has one thread.

@@ -3,6 +3,7 @@
 
 mod boundaries;
 mod config;
+mod confine;
 mod docs;
 mod lab;
 mod process;

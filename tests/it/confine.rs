@@ -1,0 +1,95 @@
+//! Confinement: every layer stops by itself what it is there to stop, and no layer is the only one between a program and
+//! the machine's files, network and processes.
+
+use toolbridge::{
+    protocol::Layer,
+    sandbox::{
+        Pool, PoolOptions,
+        attack::{ATTACKS, Attack, Goal, Targets, Verdict, all_but},
+        probe_pool,
+    },
+};
+
+use crate::process::options;
+
+const MEMORY_BYTES: u64 = 64 * 1024 * 1024;
+
+fn host_is_root() -> bool {
+    nix::unistd::geteuid().is_root()
+}
+
+/// A pool of probes without these layers; `waiting` is small, because most tests need one worker.
+fn without(layers: Vec<Layer>, use_zygote: bool) -> Pool {
+    let options = PoolOptions { max_memory_bytes: MEMORY_BYTES, waiting: 1, use_zygote, ..options() };
+    probe_pool(options, layers).unwrap()
+}
+
+async fn verdict(attack: &Attack, pool: &Pool, targets: &Targets) -> Verdict {
+    attack.run(pool, targets).await.unwrap()
+}
+
+/// Siblings exist only where one zygote forks several workers.
+fn applies(attack: &Attack, use_zygote: bool) -> bool {
+    use_zygote || !attack.name.contains("sibling")
+}
+
+#[tokio::test]
+async fn a_worker_of_the_production_path_is_stopped_at_every_attack() {
+    let targets = Targets::new(MEMORY_BYTES).unwrap();
+    for use_zygote in [true, false] {
+        let pool = without(Vec::new(), use_zygote);
+        for attack in ATTACKS.iter().filter(|attack| applies(attack, use_zygote)) {
+            let verdict = verdict(attack, &pool, &targets).await;
+            println!("zygote {use_zygote}: {}: {verdict:?}", attack.name);
+            assert_ne!(verdict, Verdict::Succeeded, "zygote {use_zygote}: {}", attack.name);
+        }
+    }
+}
+
+#[tokio::test]
+async fn without_any_layer_every_attack_succeeds() {
+    let targets = Targets::new(MEMORY_BYTES).unwrap();
+    let pool = without(Layer::ALL.to_vec(), true);
+    for attack in ATTACKS.iter().filter(|attack| host_is_root() || !attack.needs_root) {
+        assert_eq!(verdict(attack, &pool, &targets).await, Verdict::Succeeded, "{}", attack.name);
+    }
+}
+
+#[tokio::test]
+async fn each_layer_alone_stops_what_it_is_there_for() {
+    let targets = Targets::new(MEMORY_BYTES).unwrap();
+    for layer in Layer::ALL {
+        let attacks: Vec<_> = ATTACKS.iter().filter(|attack| attack.stopped_by.contains(&layer)).collect();
+        if attacks.is_empty() {
+            continue;
+        }
+        let pool = without(all_but(layer, host_is_root()), true);
+        assert!(pool.layers().holds(layer), "this machine gives {layer}: {:?}", pool.layers().missing);
+        for attack in attacks {
+            let verdict = verdict(attack, &pool, &targets).await;
+            println!("{layer} alone: {}: {verdict:?}", attack.name);
+            assert_ne!(verdict, Verdict::Succeeded, "{layer} alone does not stop {}", attack.name);
+        }
+    }
+}
+
+#[tokio::test]
+async fn with_any_one_layer_left_out_files_network_and_processes_stay_out_of_reach() {
+    let targets = Targets::new(MEMORY_BYTES).unwrap();
+    for layer in Layer::ALL {
+        let pool = without(vec![layer], true);
+        for attack in
+            ATTACKS.iter().filter(|attack| matches!(attack.goal, Goal::Files | Goal::Network | Goal::Processes))
+        {
+            let verdict = verdict(attack, &pool, &targets).await;
+            assert_ne!(verdict, Verdict::Succeeded, "without {layer}, {} succeeds", attack.name);
+        }
+    }
+}
+
+#[test]
+fn every_attack_on_files_network_and_processes_is_stopped_by_two_independent_layers() {
+    for attack in ATTACKS.iter().filter(|attack| matches!(attack.goal, Goal::Files | Goal::Network | Goal::Processes)) {
+        assert!(attack.stopped_by.len() >= 2, "{} has only {:?}", attack.name, attack.stopped_by);
+    }
+}
