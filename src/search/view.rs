@@ -1,0 +1,520 @@
+//! One run's catalog, searchable: a set of documents over the shared postings.
+//!
+//! Invariant: nothing outside the set has any influence on an answer. Frequencies are counted within it, repairs and
+//! stand-ins count only if a visible tool has them, and near ids, sources and counts are taken from it alone.
+
+use std::{
+    cell::RefCell,
+    cmp::Ordering,
+    sync::{Arc, PoisonError},
+};
+
+use rustc_hash::FxHashMap;
+
+use super::{
+    MAX_BATCH_QUERIES,
+    analysis::{Splitter, TermId},
+    answer::{Hit, Hits, SourceTools},
+    indexer::Shared,
+    query::{self, Concept, Query},
+    store::{Doc, DocId, Posting, Store},
+    typo::edits,
+};
+use crate::catalog::Tool;
+
+/// How many hits an answer may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SearchLimits {
+    /// Hits where the caller names no limit; 1 to `max`.
+    pub default: usize,
+    /// Hits at most; 1 to 50.
+    pub max: usize,
+}
+
+impl Default for SearchLimits {
+    fn default() -> Self {
+        Self { default: 8, max: 20 }
+    }
+}
+
+/// A batch that can not be answered.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SearchError {
+    /// Too many queries in one call.
+    #[error("{0} queries in one search; at most {MAX_BATCH_QUERIES} are answered at once: split them")]
+    TooManyQueries(usize),
+}
+
+/// The documents of a view and what is counted over them.
+pub(super) struct Visible {
+    bits: Vec<u64>,
+    count: u32,
+    /// Documents from here on were added later.
+    bound: DocId,
+    sources: Vec<SourceTools>,
+    /// Owners (`source:owner`) whose tools can not be called now, or that could not list them.
+    down: Vec<String>,
+    unavailable: Vec<DocId>,
+}
+
+impl Visible {
+    pub(super) fn new(store: &Store, docs: &[DocId], tools: &[Arc<Tool>], down: &[String]) -> Self {
+        let bound = DocId::try_from(store.docs.len()).unwrap_or(DocId::MAX);
+        let mut bits = vec![0_u64; store.docs.len().div_ceil(64)];
+        let mut count = 0;
+        let mut owners: FxHashMap<(&str, &str), usize> = FxHashMap::default();
+        let mut unavailable: Vec<DocId> = Vec::new();
+        let mut down: Vec<String> = down.to_vec();
+        for (doc, tool) in docs.iter().zip(tools) {
+            let (word, bit) = (*doc as usize / 64, 1 << (doc % 64));
+            if bits[word] & bit != 0 {
+                continue;
+            }
+            bits[word] |= bit;
+            count += 1;
+            *owners.entry((tool.id.source(), tool.id.owner())).or_default() += 1;
+            if tool.unavailable.is_some() {
+                unavailable.push(*doc);
+                let owner = format!("{}:{}", tool.id.source(), tool.id.owner());
+                if !down.contains(&owner) {
+                    down.push(owner);
+                }
+            }
+        }
+        let mut sources: Vec<SourceTools> = owners
+            .into_iter()
+            .map(|((source, owner), tools)| SourceTools { source: source.into(), owner: owner.into(), tools })
+            .collect();
+        sources.sort();
+        down.sort();
+        down.dedup();
+        unavailable.sort_unstable();
+        Self { bits, count, bound, sources, down, unavailable }
+    }
+
+    fn has(&self, doc: DocId) -> bool {
+        self.bits.get(doc as usize / 64).is_some_and(|word| word & (1 << (doc % 64)) != 0)
+    }
+
+    fn is_whole(&self) -> bool {
+        self.count == self.bound
+    }
+
+    fn documents(&self) -> impl Iterator<Item = DocId> {
+        self.bits.iter().zip(0_u32..).flat_map(|(word, at)| {
+            let word = *word;
+            (0..64_u32).filter(move |bit| word & (1 << bit) != 0).map(move |bit| at * 64 + bit)
+        })
+    }
+}
+
+/// The tools of one run, searchable. Immutable; share it freely.
+pub struct View {
+    shared: Arc<Shared>,
+    visible: Visible,
+    limits: SearchLimits,
+}
+
+/// What a query gathers for one document.
+#[derive(Debug, Clone, Copy, Default)]
+struct Gathered {
+    score: f32,
+    /// Inverse frequency of the concepts that the document has.
+    mass: f32,
+    /// Score of the concept at hand.
+    current: f32,
+    /// Number of the concept at hand, from 1.
+    concept: u16,
+    /// Concepts that the document has.
+    concepts: u16,
+}
+
+#[derive(Default)]
+struct Scratch {
+    splitter: Splitter,
+    gathered: Vec<Gathered>,
+    touched: Vec<DocId>,
+    candidates: Vec<Candidate>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Candidate {
+    doc: DocId,
+    tier: u8,
+    score: f32,
+}
+
+thread_local! {
+    /// One per searching thread: a search allocates next to nothing.
+    static SCRATCH: RefCell<Scratch> = RefCell::default();
+}
+
+/// Where a hit stands before relevance is asked: the exact id, then the exact name, then the rest.
+const TIER_ID: u8 = 0;
+const TIER_NAME: u8 = 1;
+const TIER_RELEVANT: u8 = 2;
+
+impl View {
+    pub(super) fn new(shared: Arc<Shared>, visible: Visible, limits: SearchLimits) -> Self {
+        Self { shared, visible, limits }
+    }
+
+    /// Number of tools that can be found.
+    pub fn len(&self) -> usize {
+        self.visible.count as usize
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.visible.count == 0
+    }
+
+    /// The limits that this view was made with.
+    pub fn limits(&self) -> SearchLimits {
+        self.limits
+    }
+
+    /// Sources of the visible tools with their numbers, in order.
+    pub fn sources(&self) -> &[SourceTools] {
+        &self.visible.sources
+    }
+
+    /// Sources that are down, as `source:owner`, in order.
+    pub fn down(&self) -> &[String] {
+        &self.visible.down
+    }
+
+    pub(super) fn documents(&self) -> impl Iterator<Item = DocId> {
+        self.visible.documents()
+    }
+
+    /// Answers up to [`MAX_BATCH_QUERIES`] queries, in order.
+    pub fn search_batch<Q: AsRef<str>>(&self, queries: &[Q], limit: Option<usize>) -> Result<Vec<Hits>, SearchError> {
+        if queries.len() > MAX_BATCH_QUERIES {
+            return Err(SearchError::TooManyQueries(queries.len()));
+        }
+        Ok(queries.iter().map(|query| self.search(query.as_ref(), limit)).collect())
+    }
+
+    /// The visible tools that fit a query best, best first; at most `limit` (clamped to 1 … the configured maximum).
+    ///
+    /// Never fails: what fits nothing gives no hits and says where tools are.
+    pub fn search(&self, text: &str, limit: Option<usize>) -> Hits {
+        let limit = limit.unwrap_or(self.limits.default).clamp(1, self.limits.max.max(1));
+        let text = query::head(text);
+        let store = self.shared.store.read().unwrap_or_else(PoisonError::into_inner);
+        SCRATCH.with_borrow_mut(|scratch| {
+            let (scope, words) = self.scope(text);
+            scratch.candidates.clear();
+            self.exact(&store, text, &mut scratch.candidates);
+            if !words.is_empty() {
+                let read = self.rank(&store, words, scope.as_ref(), limit, scratch);
+                if scratch.candidates.is_empty() {
+                    self.literal(&store, words, scope.as_ref(), limit, &read, &mut scratch.candidates);
+                }
+            } else if let Some(scope) = scope {
+                // A source alone asks for what it has.
+                let all = self.documents().filter(|doc| scope.holds(&store.docs[*doc as usize]));
+                scratch.candidates.extend(all.map(|doc| Candidate { doc, tier: TIER_RELEVANT, score: 0.0 }));
+            }
+            let candidates = &mut scratch.candidates;
+            candidates.sort_unstable_by(|a, b| order(&store, a, b));
+            candidates.dedup_by_key(|candidate| candidate.doc);
+            candidates.truncate(limit);
+            let hits = candidates
+                .iter()
+                .map(|candidate| Hit {
+                    descriptor: store.docs[candidate.doc as usize].descriptor(),
+                    score: (f64::from(candidate.score) * 1000.0).round() / 1000.0,
+                    unavailable: self.visible.unavailable.binary_search(&candidate.doc).is_ok(),
+                })
+                .collect();
+            Hits::new(text, hits, &self.visible.sources, &self.visible.down)
+        })
+    }
+
+    /// At most 3 ids that may have been meant by a selector that names no visible tool.
+    pub fn near_ids(&self, selector: &str) -> Vec<String> {
+        const MAX_NEAR: usize = 3;
+        let selector = query::head(selector);
+        let store = self.shared.store.read().unwrap_or_else(PoisonError::into_inner);
+        let whole = squeeze(selector);
+        // Models put a namespace before a name: `functions.read`, `tools/exec`, `mcp__server__tool`.
+        let last = squeeze(selector.rsplit([':', '.', '/']).next().unwrap_or_default());
+        let last_of_double = squeeze(selector.rsplit("__").next().unwrap_or_default());
+        let mut near: Vec<(usize, DocId)> = Vec::new();
+        for doc in self.documents() {
+            let known = &store.docs[doc as usize];
+            let name = squeeze(known.id.name());
+            let distance = [&whole, &last, &last_of_double]
+                .into_iter()
+                .filter(|tried| !tried.is_empty())
+                .filter_map(|tried| {
+                    let allowed = (tried.len() / 4).clamp(1, 6);
+                    edits(tried.as_bytes(), name.as_bytes(), allowed)
+                })
+                .min();
+            let distance = distance.or_else(|| (squeeze(known.id.as_str()) == whole).then_some(0));
+            if let Some(distance) = distance {
+                near.push((distance, doc));
+            }
+        }
+        near.sort_by(|a, b| a.0.cmp(&b.0).then_with(|| store.docs[a.1 as usize].id.cmp(&store.docs[b.1 as usize].id)));
+        let mut ids: Vec<String> =
+            near.into_iter().take(MAX_NEAR).map(|(_, doc)| store.docs[doc as usize].id.to_string()).collect();
+        drop(store);
+        if ids.is_empty() {
+            ids.extend(self.search(selector, Some(MAX_NEAR)).hits.into_iter().map(|hit| hit.descriptor.id.clone()));
+        }
+        ids
+    }
+
+    /// `github.create issue`, `mcp:github: issue`, `source:mcp issue`, `server:github issue`: where to look, and for what.
+    fn scope<'q>(&self, text: &'q str) -> (Option<Scope>, &'q str) {
+        for (prefix, kind) in [("source:", true), ("server:", false), ("plugin:", false), ("owner:", false)] {
+            if let Some(rest) = text.strip_prefix(prefix) {
+                let rest = rest.trim_start();
+                let (name, words) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
+                let known = self.visible.sources.iter().find(|known| {
+                    let known = if kind { &known.source } else { &known.owner };
+                    known.eq_ignore_ascii_case(name)
+                });
+                if let Some(known) = known {
+                    let scope = if kind {
+                        Scope { source: Some(known.source.clone()), owner: None }
+                    } else {
+                        Scope { source: None, owner: Some(known.owner.clone()) }
+                    };
+                    return (Some(scope), words.trim());
+                }
+            }
+        }
+        let Some(at) = text.find([':', '.', '/']) else { return (None, text) };
+        let (first, rest) = (&text[..at], text[at + 1..].trim_start());
+        if text[at..].starts_with(':')
+            && let Some(known) = self.visible.sources.iter().find(|known| known.source.eq_ignore_ascii_case(first))
+        {
+            let source = known.source.clone();
+            if let Some((owner, words)) = rest.split_once(':')
+                && let Some(known) = self
+                    .visible
+                    .sources
+                    .iter()
+                    .find(|known| known.source == source && known.owner.eq_ignore_ascii_case(owner))
+            {
+                return (Some(Scope { source: Some(source), owner: Some(known.owner.clone()) }), words.trim());
+            }
+            return (Some(Scope { source: Some(source), owner: None }), rest.trim());
+        }
+        if let Some(known) = self.visible.sources.iter().find(|known| known.owner.eq_ignore_ascii_case(first)) {
+            return (Some(Scope { source: None, owner: Some(known.owner.clone()) }), rest.trim());
+        }
+        (None, text)
+    }
+
+    fn exact(&self, store: &Store, text: &str, candidates: &mut Vec<Candidate>) {
+        let mut push = |docs: Option<&Vec<DocId>>, tier| {
+            for doc in docs.into_iter().flatten().copied().filter(|doc| self.visible.has(*doc)) {
+                if !candidates.iter().any(|known: &Candidate| known.doc == doc) {
+                    candidates.push(Candidate { doc, tier, score: 0.0 });
+                }
+            }
+        };
+        push(store.by_id.get(text), TIER_ID);
+        push(store.by_name.get(text), TIER_NAME);
+    }
+
+    fn frequency(&self, store: &Store, term: TermId) -> u32 {
+        let postings = &store.postings[term as usize];
+        let count = if self.visible.is_whole() {
+            self.in_bound(postings).len()
+        } else {
+            postings.iter().filter(|posting| self.visible.has(posting.doc)).count()
+        };
+        u32::try_from(count).unwrap_or(u32::MAX)
+    }
+
+    fn in_bound<'p>(&self, postings: &'p [Posting]) -> &'p [Posting] {
+        match postings.last() {
+            Some(last) if last.doc >= self.visible.bound => {
+                &postings[..postings.partition_point(|posting| posting.doc < self.visible.bound)]
+            }
+            _ => postings,
+        }
+    }
+
+    /// Inverse frequency, as BM25 has it.
+    fn inverse_frequency(&self, frequency: u32) -> f32 {
+        #[expect(clippy::cast_precision_loss, reason = "catalogs are far below 2^24 tools")]
+        let (all, with) = (self.visible.count as f32, frequency as f32);
+        (1.0 + (all - with + 0.5) / (with + 0.5)).ln()
+    }
+
+    /// Scores every visible document that has a word of the query and keeps the best as candidates.
+    fn rank(&self, store: &Store, words: &str, scope: Option<&Scope>, limit: usize, scratch: &mut Scratch) -> Query {
+        let ranking = &self.shared.ranking;
+        let mut frequencies: FxHashMap<TermId, u32> = FxHashMap::default();
+        let mut frequency = |term: TermId| *frequencies.entry(term).or_insert_with(|| self.frequency(store, term));
+        let read = Query::read(words, store, ranking, &mut scratch.splitter, &mut frequency);
+        let Scratch { gathered, touched, candidates, .. } = scratch;
+        gathered.resize(gathered.len().max(self.visible.bound as usize), Gathered::default());
+        touched.clear();
+        let mut all_mass = 0.0;
+        for (concept, number) in read.concepts.iter().zip(1_u16..) {
+            let mass = self.gather(store, concept, number, &mut frequency, gathered, touched);
+            if !concept.extra {
+                all_mass += mass;
+            }
+        }
+        if let Some(scope) = scope {
+            touched.retain(|doc| {
+                let holds = scope.holds(&store.docs[*doc as usize]);
+                if !holds {
+                    gathered[*doc as usize] = Gathered::default();
+                }
+                holds
+            });
+        }
+        // Only the best are looked at closely.
+        let close = (limit * 4).max(48);
+        let exact = candidates.len();
+        candidates.extend(touched.iter().map(|doc| {
+            let gathered = &gathered[*doc as usize];
+            Candidate { doc: *doc, tier: TIER_RELEVANT, score: gathered.score }
+        }));
+        let ranked = &mut candidates[exact..];
+        if ranked.len() > close {
+            ranked.select_nth_unstable_by(close, |a, b| order(store, a, b));
+            candidates.truncate(exact + close);
+        }
+        let query_terms: Vec<TermId> =
+            read.concepts.iter().filter_map(|concept| concept.variants.first()).map(|variant| variant.term).collect();
+        for candidate in &mut candidates[exact..] {
+            let doc = &store.docs[candidate.doc as usize];
+            let gathered = &gathered[candidate.doc as usize];
+            let covered = doc.name_terms.iter().filter(|term| query_terms.contains(term)).count();
+            #[expect(clippy::cast_precision_loss, reason = "words of a name")]
+            let name_share = covered as f32 / doc.name_terms.len().max(1) as f32;
+            let query_share = if all_mass > 0.0 { (gathered.mass / all_mass).min(1.0) } else { 0.0 };
+            candidate.score *= (1.0 + ranking.name_coverage * name_share)
+                * (1.0 - ranking.query_coverage + ranking.query_coverage * query_share);
+        }
+        // The scores of exact hits are those of their words.
+        for at in 0..exact {
+            candidates[at].score = gathered[candidates[at].doc as usize].score;
+        }
+        let exact_docs: Vec<DocId> = candidates[..exact].iter().map(|candidate| candidate.doc).collect();
+        candidates.retain(|candidate| candidate.tier != TIER_RELEVANT || !exact_docs.contains(&candidate.doc));
+        for doc in touched.drain(..) {
+            gathered[doc as usize] = Gathered::default();
+        }
+        read
+    }
+
+    /// Adds one concept to every document that has it: the best of its variants counts, once. Gives its mass.
+    fn gather(
+        &self,
+        store: &Store,
+        concept: &Concept,
+        number: u16,
+        frequency: &mut impl FnMut(TermId) -> u32,
+        gathered: &mut [Gathered],
+        touched: &mut Vec<DocId>,
+    ) -> f32 {
+        let whole = self.visible.is_whole();
+        let mut mass = 0.0_f32;
+        for variant in &concept.variants {
+            let weight = variant.weight * self.inverse_frequency(frequency(variant.term));
+            mass = mass.max(weight);
+            for posting in self.in_bound(&store.postings[variant.term as usize]) {
+                if !whole && !self.visible.has(posting.doc) {
+                    continue;
+                }
+                let slot = &mut gathered[posting.doc as usize];
+                if slot.concept == 0 {
+                    touched.push(posting.doc);
+                }
+                if slot.concept != number {
+                    slot.concept = number;
+                    slot.current = 0.0;
+                    if !concept.extra {
+                        slot.mass += weight;
+                        slot.concepts += 1;
+                    }
+                }
+                let score = weight * posting.impact;
+                if score > slot.current {
+                    slot.score += score - slot.current;
+                    slot.current = score;
+                }
+            }
+        }
+        mass
+    }
+
+    /// When no word of the query is in any tool: the text as it stands, in names, then in descriptions.
+    fn literal(
+        &self,
+        store: &Store,
+        words: &str,
+        scope: Option<&Scope>,
+        limit: usize,
+        read: &Query,
+        candidates: &mut Vec<Candidate>,
+    ) {
+        let wanted = words.to_lowercase();
+        // Words that are only stop words are looked for one by one; anything else only as it stands.
+        let parts: Vec<&str> =
+            if read.words == 0 && read.stop_words > 1 { wanted.split_whitespace().collect() } else { vec![&wanted] };
+        let mut lower = String::new();
+        for in_name in [true, false] {
+            for doc in self.documents() {
+                let known = &store.docs[doc as usize];
+                if scope.is_some_and(|scope| !scope.holds(known)) {
+                    continue;
+                }
+                let text = if in_name { &known.definition.name } else { &known.definition.description };
+                lower.clear();
+                if text.is_ascii() {
+                    lower.push_str(text);
+                    lower.make_ascii_lowercase();
+                } else {
+                    lower.extend(text.chars().flat_map(char::to_lowercase));
+                }
+                let found = parts.iter().any(|part| lower.contains(part));
+                if found && !candidates.iter().take(limit).any(|known| known.doc == doc) {
+                    let score = if in_name { 0.02 } else { 0.01 };
+                    candidates.push(Candidate { doc, tier: TIER_RELEVANT, score });
+                }
+            }
+            if candidates.len() >= limit {
+                break;
+            }
+        }
+    }
+}
+
+/// Part of the catalog that a query asks for.
+struct Scope {
+    source: Option<String>,
+    owner: Option<String>,
+}
+
+impl Scope {
+    fn holds(&self, doc: &Doc) -> bool {
+        self.source.as_deref().is_none_or(|source| doc.id.source() == source)
+            && self.owner.as_deref().is_none_or(|owner| doc.id.owner() == owner)
+    }
+}
+
+fn order(store: &Store, a: &Candidate, b: &Candidate) -> Ordering {
+    a.tier
+        .cmp(&b.tier)
+        .then_with(|| b.score.total_cmp(&a.score))
+        .then_with(|| store.docs[a.doc as usize].id.cmp(&store.docs[b.doc as usize].id))
+}
+
+/// Letters and digits only, lower case.
+fn squeeze(text: &str) -> String {
+    text.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).take(64).collect()
+}
