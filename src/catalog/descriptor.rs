@@ -3,6 +3,7 @@
 //! One line each, bounded in length, without characters that could hide or reorder text; id and name are never changed.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::{
     signature::{COMPACT_SIGNATURE_CHARS, signature},
@@ -40,16 +41,27 @@ pub struct Descriptor {
 impl Descriptor {
     /// The compact descriptor of a tool.
     pub fn new(id: &ToolId, definition: &ToolDefinition) -> Self {
-        let title = definition.title.as_ref().or(definition.annotations.title.as_ref());
-        let title = title.map(|title| one_line(title, TITLE_CHARS)).filter(|t| !t.is_empty() && *t != definition.name);
+        let title = definition.title.as_deref().or(definition.annotations.title.as_deref());
+        Self::from_parts(id, &definition.name, title, &definition.description, &definition.input_schema.value())
+    }
+
+    /// The same from what is kept of a tool.
+    pub(crate) fn from_parts(
+        id: &ToolId,
+        name: &str,
+        title: Option<&str>,
+        description: &str,
+        input_schema: &Value,
+    ) -> Self {
+        let title = title.map(|title| one_line(title, TITLE_CHARS)).filter(|title| !title.is_empty() && title != name);
         Self {
             id: id.as_str().to_owned(),
-            name: definition.name.clone(),
+            name: name.to_owned(),
             source: id.source().to_owned(),
             owner: id.owner().to_owned(),
             title,
-            description: first_sentence(&definition.description, COMPACT_DESCRIPTION_CHARS),
-            signature: signature(&definition.input_schema, COMPACT_SIGNATURE_CHARS),
+            description: first_sentence(description, COMPACT_DESCRIPTION_CHARS),
+            signature: signature(input_schema, COMPACT_SIGNATURE_CHARS),
         }
     }
 }

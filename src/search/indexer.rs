@@ -1,15 +1,12 @@
 //! From the tools that a run may see to something that can be searched, paying only for what is new.
 
-use std::{
-    hash::RandomState,
-    sync::{Arc, Mutex, PoisonError, RwLock, Weak},
-};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
 use rustc_hash::FxHashSet;
+use serde_json::Value;
 
 use super::{
     Ranking,
-    fingerprint::fingerprint,
     store::{DocId, Store},
     view::{SearchLimits, View, Visible},
 };
@@ -31,7 +28,6 @@ pub(super) struct Shared {
 pub struct Indexer {
     /// Swapped whole when most of it is garbage; taken only while a view is made.
     current: Mutex<Generation>,
-    key: RandomState,
     ranking: Ranking,
     limits: SearchLimits,
 }
@@ -68,7 +64,7 @@ impl Indexer {
     /// An empty indexer with other weights than the frozen ones; for measuring.
     pub fn with_ranking(limits: SearchLimits, ranking: Ranking) -> Self {
         let generation = Generation { shared: Self::new_shared(&ranking), views: Vec::new() };
-        Self { current: Mutex::new(generation), key: RandomState::new(), ranking, limits }
+        Self { current: Mutex::new(generation), ranking, limits }
     }
 
     fn new_shared(ranking: &Ranking) -> Arc<Shared> {
@@ -106,13 +102,23 @@ impl Indexer {
             }
         }
         for chunk in missing.chunks(ADD_CHUNK) {
-            let fingerprints: Vec<u64> = chunk.iter().map(|at| fingerprint(&self.key, &tools[*at])).collect();
+            // Hashing and reading schemas may touch the disk: before the lock.
+            let new: Vec<bool> = {
+                let store = shared.store.read().unwrap_or_else(PoisonError::into_inner);
+                chunk.iter().map(|at| store.find_content(tools[*at].fingerprint()).is_none()).collect()
+            };
+            let schemas: Vec<Option<Arc<Value>>> = chunk
+                .iter()
+                .zip(new)
+                .map(|(at, new)| new.then(|| tools[*at].definition.input_schema.value()))
+                .collect();
             let mut store = shared.store.write().unwrap_or_else(PoisonError::into_inner);
-            for (at, fingerprint) in chunk.iter().zip(fingerprints) {
+            for (at, schema) in chunk.iter().zip(schemas) {
                 let tool = &tools[*at];
-                let doc = match store.find_content(fingerprint) {
-                    Some(doc) => doc,
-                    None => store.add(tool, fingerprint, &shared.ranking),
+                let doc = match (store.find_content(tool.fingerprint()), schema) {
+                    (Some(doc), _) => doc,
+                    (None, Some(schema)) => store.add(tool, &schema, &shared.ranking),
+                    (None, None) => store.add(tool, &tool.definition.input_schema.value(), &shared.ranking),
                 };
                 store.remember_address(tool, doc);
                 docs[*at] = doc;

@@ -8,7 +8,6 @@
 
 mod analysis;
 mod answer;
-mod fingerprint;
 mod indexer;
 mod query;
 mod ranking;

@@ -14,7 +14,7 @@ use super::{
     Ranking,
     analysis::{Entry, Lexicon, Piece, Splitter, TermId},
 };
-use crate::catalog::{Descriptor, Tool, ToolDefinition, ToolId};
+use crate::catalog::{ContentHash, Descriptor, Schema, Tool, ToolId};
 
 /// Number of a document in one store.
 pub(super) type DocId = u32;
@@ -38,8 +38,10 @@ pub(super) struct Posting {
 /// One tool as it was analysed.
 pub(super) struct Doc {
     pub(super) id: ToolId,
-    /// What the descriptor is made of; the schema is shared with the tool.
-    pub(super) definition: ToolDefinition,
+    pub(super) name: Box<str>,
+    title: Option<Box<str>>,
+    pub(super) description: Box<str>,
+    schema: Schema,
     /// Distinct terms of the name, in order.
     pub(super) name_terms: Box<[TermId]>,
     /// Made when first found.
@@ -48,7 +50,16 @@ pub(super) struct Doc {
 
 impl Doc {
     pub(super) fn descriptor(&self) -> Arc<Descriptor> {
-        self.descriptor.get_or_init(|| Arc::new(Descriptor::new(&self.id, &self.definition))).clone()
+        self.descriptor
+            .get_or_init(|| {
+                Arc::new(Descriptor::from_parts(
+                    &self.id,
+                    self.title.as_deref(),
+                    &self.description,
+                    &self.schema.value(),
+                ))
+            })
+            .clone()
     }
 }
 
@@ -68,7 +79,7 @@ pub(super) struct Store {
     pub(super) by_id: FxHashMap<Arc<str>, Vec<DocId>>,
     pub(super) by_name: FxHashMap<Box<str>, Vec<DocId>>,
     /// Documents by the content of their tool.
-    by_content: FxHashMap<u64, DocId>,
+    by_content: FxHashMap<ContentHash, DocId>,
     /// Documents by the tool's own allocation; the weak reference keeps the address from being used again.
     by_address: FxHashMap<usize, (Weak<Tool>, DocId)>,
     scratch: Scratch,
@@ -158,8 +169,8 @@ impl Store {
     }
 
     /// The document of a tool of this content.
-    pub(super) fn find_content(&self, fingerprint: u64) -> Option<DocId> {
-        self.by_content.get(&fingerprint).copied()
+    pub(super) fn find_content(&self, fingerprint: &ContentHash) -> Option<DocId> {
+        self.by_content.get(fingerprint).copied()
     }
 
     /// Remembers that this very object is that document.
@@ -171,7 +182,7 @@ impl Store {
     }
 
     /// Analyses a tool and adds it as a document.
-    pub(super) fn add(&mut self, tool: &Tool, fingerprint: u64, ranking: &Ranking) -> DocId {
+    pub(super) fn add(&mut self, tool: &Tool, schema: &Value, ranking: &Ranking) -> DocId {
         let doc = DocId::try_from(self.docs.len()).unwrap_or(DocId::MAX);
         let definition = &tool.definition;
         let mut scratch = std::mem::take(&mut self.scratch);
@@ -186,7 +197,7 @@ impl Store {
         self.read_field(&mut scratch, ranking.owner, true, std::iter::once(tool.id.owner()));
         self.read_field(&mut scratch, ranking.description, false, std::iter::once(head(&definition.description)));
         let mut texts = SchemaTexts::default();
-        texts.read(&definition.input_schema, 0);
+        texts.read(schema, 0);
         self.read_field(&mut scratch, ranking.parameter_names, false, texts.names.into_iter());
         self.read_field(&mut scratch, ranking.parameter_descriptions, false, texts.descriptions.into_iter());
         self.read_field(&mut scratch, ranking.enum_values, false, texts.values.into_iter());
@@ -201,16 +212,13 @@ impl Store {
 
         self.by_id.entry(tool.id.as_str().into()).or_default().push(doc);
         self.by_name.entry(definition.name.as_str().into()).or_default().push(doc);
-        self.by_content.insert(fingerprint, doc);
+        self.by_content.insert(*tool.fingerprint(), doc);
         self.docs.push(Doc {
             id: tool.id.clone(),
-            definition: ToolDefinition {
-                name: definition.name.clone(),
-                title: title.map(str::to_owned),
-                description: head(&definition.description).to_owned(),
-                input_schema: Arc::clone(&definition.input_schema),
-                ..ToolDefinition::default()
-            },
+            name: definition.name.as_str().into(),
+            title: title.map(Into::into),
+            description: head(&definition.description).into(),
+            schema: definition.input_schema.clone(),
             name_terms: name_terms.into(),
             descriptor: OnceLock::new(),
         });

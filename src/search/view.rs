@@ -245,7 +245,7 @@ impl View {
         let mut near: Vec<(usize, DocId)> = Vec::new();
         for doc in self.documents() {
             let known = &store.docs[doc as usize];
-            let name = squeeze(known.id.name());
+            let name = squeeze(&known.name);
             let distance = [&whole, &last, &last_of_double]
                 .into_iter()
                 .filter(|tried| !tried.is_empty())
@@ -473,7 +473,7 @@ impl View {
                 if scope.is_some_and(|scope| !scope.holds(known)) {
                     continue;
                 }
-                let text = if in_name { &known.definition.name } else { &known.definition.description };
+                let text = if in_name { &*known.name } else { &*known.description };
                 lower.clear();
                 if text.is_ascii() {
                     lower.push_str(text);
