@@ -54,6 +54,7 @@ impl Doc {
             .get_or_init(|| {
                 Arc::new(Descriptor::from_parts(
                     &self.id,
+                    &self.name,
                     self.title.as_deref(),
                     &self.description,
                     &self.schema.value(),
