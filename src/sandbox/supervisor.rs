@@ -46,14 +46,24 @@ struct Generation {
     launcher: Launcher,
     /// It has said which layers hold.
     started: bool,
-    /// No more forks are asked of it; it ends when its last worker has.
-    retired: bool,
+    standing: Standing,
     /// Workers asked for so far.
     asked: u32,
     /// Asked for and not yet there.
     in_flight: usize,
     /// Who hears of each worker's exit. An entry goes with its worker.
     live: HashMap<u32, oneshot::Sender<Exit>>,
+}
+
+/// What may still be had from a generation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    /// Workers.
+    Serving,
+    /// No more forks are asked of it; it ends when its last worker has.
+    Retired,
+    /// As `Retired`; and a worker that it has forked gets no program any more, because one before it crashed.
+    Tainted,
 }
 
 /// The state of the thread.
@@ -180,12 +190,16 @@ impl Supervisor {
 
     fn ask_zygote(&mut self, wanted: usize) {
         let on_the_way: usize = self.generations.iter().map(|one| one.in_flight).sum();
-        if wanted > 0 && !self.generations.iter().any(|one| !one.retired) {
+        if wanted > 0 && !self.generations.iter().any(|one| one.standing == Standing::Serving) {
             self.start_generation();
         }
         // The newest that has started serves; a newer one may still be initialising.
         let forks = self.options.forks_per_zygote;
-        let Some(serving) = self.generations.iter_mut().rev().find(|one| one.started && !one.retired) else { return };
+        let Some(serving) =
+            self.generations.iter_mut().rev().find(|one| one.started && one.standing == Standing::Serving)
+        else {
+            return;
+        };
         for _ in on_the_way..wanted.min(MAX_IN_FLIGHT) {
             let worker = serving.asked;
             if serving.launcher.send(ToZygote::Fork { worker }).is_err() {
@@ -222,7 +236,7 @@ impl Supervisor {
                     number,
                     launcher,
                     started: false,
-                    retired: options.role == Role::Single,
+                    standing: if options.role == Role::Single { Standing::Retired } else { Standing::Serving },
                     asked: 0,
                     in_flight,
                     live: HashMap::new(),
@@ -266,7 +280,7 @@ impl Supervisor {
         // A retired zygote ends with its last worker.
         for index in (0..self.generations.len()).rev() {
             let one = &self.generations[index];
-            if self.zygote() && one.retired && one.live.is_empty() && one.in_flight == 0 {
+            if self.zygote() && one.standing != Standing::Serving && one.live.is_empty() && one.in_flight == 0 {
                 self.generations.remove(index).launcher.end();
             }
         }
@@ -286,7 +300,9 @@ impl Supervisor {
                 let origin = if zygote { Origin::Forked } else { Origin::Executed };
                 if let Some(parked) = Parked::new(descriptors, hears, origin, (number, worker)) {
                     generation.live.insert(worker, exit);
-                    self.deliver(parked);
+                    if generation.standing != Standing::Tainted {
+                        self.deliver(parked);
+                    }
                 }
             }
             FromZygote::NotForked { worker: _, errno } => {
@@ -324,7 +340,9 @@ impl Supervisor {
         }
         if self.zygote() {
             for older in self.generations.iter_mut().filter(|one| one.number < number) {
-                older.retired = true;
+                if older.standing == Standing::Serving {
+                    older.standing = Standing::Retired;
+                }
             }
         }
     }
@@ -353,7 +371,7 @@ impl Supervisor {
             return;
         }
         if let Some(generation) = self.generations.iter_mut().find(|one| one.number == number) {
-            generation.retired = true;
+            generation.standing = Standing::Tainted;
         }
         self.forget_waiting(|parked| parked.birth.0 == number);
         self.refill_at = None;

@@ -4,8 +4,10 @@
 mod boundaries;
 mod config;
 mod confine;
+mod confine_syscalls;
 mod docs;
 mod lab;
 mod process;
 mod run_schema;
 mod setup;
+mod zygote;
