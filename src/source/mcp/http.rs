@@ -1,0 +1,59 @@
+//! The Streamable HTTP transport under `rmcp`: our headers, our redirect rule, our caps.
+
+use std::{collections::HashMap, sync::Once, time::Duration};
+
+use reqwest::{
+    header::{HeaderName, HeaderValue},
+    redirect,
+};
+use rmcp::transport::{StreamableHttpClientTransport, streamable_http_client::StreamableHttpClientTransportConfig};
+
+use super::frame::MAX_LINE_BYTES;
+use crate::config::HttpSettings;
+
+/// Until a connection must stand.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Redirects that are followed, on the same origin only: headers hold keys.
+const MAX_REDIRECTS: usize = 5;
+
+/// The HTTP client that everything here uses.
+pub(super) fn client() -> Result<reqwest::Client, String> {
+    static PROVIDER: Once = Once::new();
+    PROVIDER.call_once(|| {
+        // An embedder may have chosen another provider already; then that one serves.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+    });
+    let same_origin = redirect::Policy::custom(|attempt| {
+        let first = attempt.previous().first().map(reqwest::Url::origin);
+        if first.as_ref() == Some(&attempt.url().origin()) && attempt.previous().len() <= MAX_REDIRECTS {
+            attempt.follow()
+        } else {
+            attempt.stop()
+        }
+    });
+    let client = reqwest::Client::builder()
+        .connect_timeout(CONNECT_TIMEOUT)
+        .redirect(same_origin)
+        .user_agent(concat!("toolbridge/", env!("CARGO_PKG_VERSION")))
+        .build();
+    client.map_err(|_| "can not be reached: no HTTP client can be made".to_owned())
+}
+
+/// The transport of one server.
+pub(super) fn transport(settings: &HttpSettings) -> Result<StreamableHttpClientTransport<reqwest::Client>, String> {
+    let mut headers = HashMap::new();
+    for (name, value) in &settings.headers {
+        let header = HeaderName::from_bytes(name.as_bytes())
+            .map_err(|_| format!("has a header with the unusable name \"{name}\""))?;
+        let mut value = HeaderValue::from_str(value.expose())
+            .map_err(|_| format!("has an unusable value for the header {name}"))?;
+        value.set_sensitive(true);
+        headers.insert(header, value);
+    }
+    let config = StreamableHttpClientTransportConfig::with_uri(settings.url.expose())
+        .custom_headers(headers)
+        .max_sse_event_size(MAX_LINE_BYTES)
+        .max_json_response_size(MAX_LINE_BYTES)
+        .max_concurrent_requests(128);
+    Ok(StreamableHttpClientTransport::with_client(client()?, config))
+}
