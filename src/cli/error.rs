@@ -9,7 +9,7 @@ pub(crate) const USAGE: u8 = 2;
 const PROGRAM: u8 = 1;
 const NOT_A_PROGRAM: u8 = 3;
 const LIMIT: u8 = 4;
-const SANDBOX: u8 = 5;
+pub(crate) const SANDBOX: u8 = 5;
 const WORKER: u8 = 6;
 const INTERRUPTED: u8 = 130;
 

@@ -3,6 +3,7 @@
 //! Must never do work that the verb at hand does not need: `toolbridge run` is measured from its first instruction.
 
 mod completions;
+mod doctor;
 mod error;
 mod printer;
 mod run;
@@ -24,6 +25,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Verb {
     Run(Box<run::RunArgs>),
+    Doctor(doctor::DoctorArgs),
     Completions(completions::CompletionsArgs),
 }
 
@@ -38,6 +40,7 @@ pub fn main() -> ExitCode {
     };
     let result = match cli.verb {
         Verb::Run(args) => run::run(*args),
+        Verb::Doctor(args) => doctor::run(&args),
         Verb::Completions(args) => completions::run(&args),
     };
     result.unwrap_or_else(|error| {

@@ -15,7 +15,7 @@ use std::{
 use nix::libc;
 
 use super::{Attempted, Pool, SandboxError, WorkerProcess};
-use crate::protocol::{Attempt, Exit, Layer, ProbeArgument};
+use crate::protocol::{Attempt, Exit, Layer, ProbeArgument, ProbeReply};
 
 /// What an attack is after.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -48,6 +48,12 @@ pub struct Attack {
     /// Without any layer it succeeds only when the host is root.
     pub needs_root: bool,
     steps: Steps,
+    /// What an answer has to be like for the attack to have succeeded; by default, no error.
+    success: fn(&ProbeReply) -> bool,
+}
+
+fn no_error(reply: &ProbeReply) -> bool {
+    reply.answer >= 0
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -128,6 +134,18 @@ fn connect(domain: i32, kind: i32, address: Vec<u8>) -> Vec<Attempt> {
     ]
 }
 
+fn name_namespace(link: &str) -> Vec<Attempt> {
+    let room = ProbeArgument::Bytes(vec![0; 64]);
+    vec![call(libc::SYS_readlinkat, [word(libc::AT_FDCWD), text(link), room, word(63)])]
+}
+
+/// Whether a worker named the namespace that this process is in.
+fn is_own_namespace(reply: &ProbeReply, link: &str) -> bool {
+    let named = reply.buffers.last().map(|buffer| buffer.split(|byte| *byte == 0).next().unwrap_or_default());
+    let own = std::fs::read_link(link).ok();
+    reply.answer > 0 && own.is_some_and(|own| Some(own.as_os_str().as_encoded_bytes()) == named)
+}
+
 /// Every attack.
 pub const ATTACKS: &[Attack] = &[
     Attack {
@@ -137,6 +155,7 @@ pub const ATTACKS: &[Attack] = &[
         stopped_by: &[Layer::EmptyRoot, Layer::LandlockFiles, Layer::ResourceLimits, Layer::Seccomp],
         needs_root: false,
         steps: Steps::Machine(|_| open("/etc/passwd", libc::O_RDONLY)),
+        success: no_error,
     },
     Attack {
         name: "make_folder",
@@ -147,6 +166,7 @@ pub const ATTACKS: &[Attack] = &[
         steps: Steps::Machine(|targets| {
             vec![call(libc::SYS_mkdirat, [word(libc::AT_FDCWD), text(&targets.folder), word(0o700)])]
         }),
+        success: no_error,
     },
     Attack {
         name: "read_host_environment",
@@ -155,6 +175,7 @@ pub const ATTACKS: &[Attack] = &[
         stopped_by: &[Layer::EmptyRoot, Layer::LandlockFiles, Layer::ResourceLimits, Layer::Seccomp],
         needs_root: false,
         steps: Steps::Machine(|targets| open(&format!("/proc/{}/environ", targets.host_pid), libc::O_RDONLY)),
+        success: no_error,
     },
     Attack {
         name: "tcp_connect",
@@ -163,6 +184,7 @@ pub const ATTACKS: &[Attack] = &[
         stopped_by: &[Layer::NetworkNamespace, Layer::LandlockNetwork, Layer::ResourceLimits, Layer::Seccomp],
         needs_root: false,
         steps: Steps::Machine(|targets| connect(libc::AF_INET, libc::SOCK_STREAM, targets.inet())),
+        success: no_error,
     },
     Attack {
         name: "udp_connect",
@@ -171,6 +193,7 @@ pub const ATTACKS: &[Attack] = &[
         stopped_by: &[Layer::NetworkNamespace, Layer::ResourceLimits, Layer::Seccomp],
         needs_root: false,
         steps: Steps::Machine(|targets| connect(libc::AF_INET, libc::SOCK_DGRAM, targets.inet())),
+        success: no_error,
     },
     Attack {
         name: "abstract_socket",
@@ -179,6 +202,7 @@ pub const ATTACKS: &[Attack] = &[
         stopped_by: &[Layer::NetworkNamespace, Layer::LandlockScopes, Layer::ResourceLimits, Layer::Seccomp],
         needs_root: false,
         steps: Steps::Machine(|targets| connect(libc::AF_UNIX, libc::SOCK_STREAM, targets.abstract_unix())),
+        success: no_error,
     },
     Attack {
         name: "fork",
@@ -187,6 +211,7 @@ pub const ATTACKS: &[Attack] = &[
         stopped_by: &[Layer::ResourceLimits, Layer::Seccomp],
         needs_root: false,
         steps: Steps::Machine(|_| vec![Attempt::Fork]),
+        success: no_error,
     },
     Attack {
         name: "execute",
@@ -195,6 +220,7 @@ pub const ATTACKS: &[Attack] = &[
         stopped_by: &[Layer::EmptyRoot, Layer::LandlockFiles, Layer::Seccomp],
         needs_root: false,
         steps: Steps::Machine(|_| vec![call(libc::SYS_execve, [text("/bin/true"), word(0), word(0)])]),
+        success: no_error,
     },
     Attack {
         name: "signal_host",
@@ -203,6 +229,7 @@ pub const ATTACKS: &[Attack] = &[
         stopped_by: &[Layer::PidNamespace, Layer::LandlockScopes, Layer::Seccomp],
         needs_root: false,
         steps: Steps::Machine(|targets| vec![call(libc::SYS_kill, [word(targets.host_pid), word(0)])]),
+        success: no_error,
     },
     Attack {
         name: "signal_sibling",
@@ -211,6 +238,7 @@ pub const ATTACKS: &[Attack] = &[
         stopped_by: &[Layer::LandlockScopes, Layer::Seccomp],
         needs_root: false,
         steps: Steps::Sibling(|pid| vec![call(libc::SYS_kill, [word(pid), word(0)])]),
+        success: no_error,
     },
     Attack {
         name: "trace_sibling",
@@ -221,6 +249,7 @@ pub const ATTACKS: &[Attack] = &[
         steps: Steps::Sibling(|pid| {
             vec![call(libc::SYS_ptrace, [word(i64::from(libc::PTRACE_SEIZE)), word(pid), word(0), word(0)])]
         }),
+        success: no_error,
     },
     Attack {
         name: "read_sibling_memory",
@@ -229,6 +258,7 @@ pub const ATTACKS: &[Attack] = &[
         stopped_by: &[Layer::Undumpable, Layer::LandlockFiles, Layer::Seccomp],
         needs_root: false,
         steps: Steps::Sibling(|pid| vec![Attempt::ReadMemory { pid }]),
+        success: no_error,
     },
     Attack {
         name: "executable_memory",
@@ -241,6 +271,7 @@ pub const ATTACKS: &[Attack] = &[
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
             vec![call(libc::SYS_mmap, [word(0), word(4096), word(protection), word(flags), word(-1), word(0)])]
         }),
+        success: no_error,
     },
     Attack {
         name: "too_much_memory",
@@ -249,6 +280,7 @@ pub const ATTACKS: &[Attack] = &[
         stopped_by: &[Layer::ResourceLimits],
         needs_root: false,
         steps: Steps::Machine(|targets| vec![Attempt::Allocate { bytes: targets.too_much_bytes }]),
+        success: no_error,
     },
     Attack {
         name: "become_root",
@@ -257,6 +289,7 @@ pub const ATTACKS: &[Attack] = &[
         stopped_by: &[Layer::Capabilities, Layer::Seccomp],
         needs_root: true,
         steps: Steps::Machine(|_| vec![call(libc::SYS_setresuid, [word(0), word(0), word(0)])]),
+        success: no_error,
     },
     Attack {
         name: "change_root",
@@ -265,6 +298,7 @@ pub const ATTACKS: &[Attack] = &[
         stopped_by: &[Layer::Capabilities, Layer::Seccomp],
         needs_root: true,
         steps: Steps::Machine(|_| vec![call(libc::SYS_chroot, [text("/")])]),
+        success: no_error,
     },
     Attack {
         name: "kernel_log",
@@ -274,6 +308,7 @@ pub const ATTACKS: &[Attack] = &[
         needs_root: true,
         // SYSLOG_ACTION_SIZE_UNREAD: needs the right to read, and reads nothing.
         steps: Steps::Machine(|_| vec![call(libc::SYS_syslog, [word(9), word(0), word(0)])]),
+        success: no_error,
     },
     Attack {
         name: "environment",
@@ -282,6 +317,7 @@ pub const ATTACKS: &[Attack] = &[
         stopped_by: &[Layer::Environment],
         needs_root: false,
         steps: Steps::Machine(|_| vec![Attempt::Environment]),
+        success: no_error,
     },
     Attack {
         name: "open_descriptors",
@@ -290,6 +326,43 @@ pub const ATTACKS: &[Attack] = &[
         stopped_by: &[Layer::Descriptors, Layer::Seccomp],
         needs_root: false,
         steps: Steps::Machine(|_| vec![Attempt::Descriptors]),
+        success: no_error,
+    },
+    Attack {
+        name: "gain_by_execute",
+        goal: Goal::Privileges,
+        what: "be allowed to gain rights by executing a privileged program",
+        stopped_by: &[Layer::NoNewPrivs, Layer::Seccomp],
+        needs_root: false,
+        steps: Steps::Machine(|_| vec![call(libc::SYS_prctl, [word(libc::PR_GET_NO_NEW_PRIVS)])]),
+        success: |reply| reply.answer == 0,
+    },
+    Attack {
+        name: "shared_queues",
+        goal: Goal::Leftovers,
+        what: "share queues and semaphores with the host",
+        stopped_by: &[Layer::IpcNamespace, Layer::EmptyRoot, Layer::Seccomp],
+        needs_root: false,
+        steps: Steps::Machine(|_| name_namespace("/proc/self/ns/ipc")),
+        success: |reply| is_own_namespace(reply, "/proc/self/ns/ipc"),
+    },
+    Attack {
+        name: "shared_host_name",
+        goal: Goal::Leftovers,
+        what: "share the host name with the host",
+        stopped_by: &[Layer::UtsNamespace, Layer::EmptyRoot, Layer::Seccomp],
+        needs_root: false,
+        steps: Steps::Machine(|_| name_namespace("/proc/self/ns/uts")),
+        success: |reply| is_own_namespace(reply, "/proc/self/ns/uts"),
+    },
+    Attack {
+        name: "shared_control_groups",
+        goal: Goal::Leftovers,
+        what: "share the view of control groups with the host",
+        stopped_by: &[Layer::CgroupNamespace, Layer::EmptyRoot, Layer::Seccomp],
+        needs_root: false,
+        steps: Steps::Machine(|_| name_namespace("/proc/self/ns/cgroup")),
+        success: |reply| is_own_namespace(reply, "/proc/self/ns/cgroup"),
     },
 ];
 
@@ -303,6 +376,11 @@ pub enum Verdict {
 }
 
 impl Attack {
+    /// Whether it is aimed at another worker of the same zygote.
+    pub fn needs_sibling(&self) -> bool {
+        matches!(self.steps, Steps::Sibling(_))
+    }
+
     /// Tries it from a fresh worker of a pool of probes.
     pub async fn run(&self, pool: &Pool, targets: &Targets) -> Result<Verdict, SandboxError> {
         let mut worker = pool.checkout().await?;
@@ -323,7 +401,7 @@ impl Attack {
         let mut verdict = Verdict::Succeeded;
         for step in steps {
             match worker.attempt(&step).await {
-                Attempted::Answered(reply) if reply.answer >= 0 => {}
+                Attempted::Answered(reply) if (self.success)(&reply) => {}
                 // What was executed took the place of the probe and ended well.
                 Attempted::Ended(Exit::Code(0)) if self.name == "execute" => {}
                 other => {
@@ -348,6 +426,9 @@ async fn number_of(worker: &mut WorkerProcess) -> Result<i32, String> {
 fn in_words(attempted: &Attempted) -> String {
     match attempted {
         Attempted::Answered(reply) => {
+            if reply.answer >= 0 {
+                return "answered, and with nothing of use".into();
+            }
             let errno = i32::try_from(-reply.answer).unwrap_or(0);
             let errno = nix::errno::Errno::from_raw(errno);
             format!("{errno:?}: {}", errno.desc())

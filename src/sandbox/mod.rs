@@ -4,6 +4,7 @@ pub mod attack;
 mod bridge;
 mod classify;
 mod clock;
+pub mod doctor;
 mod error;
 mod limits;
 mod pool;

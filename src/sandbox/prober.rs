@@ -5,7 +5,7 @@
 
 use tokio::io::Interest;
 
-use super::{Pool, PoolOptions, SandboxError, SandboxLevel, WorkerProcess};
+use super::{Pool, PoolOptions, SandboxError, WorkerProcess};
 use crate::protocol::{Attempt, Exit, FrameDecoder, Layer, ProbeReply, Serve, encode};
 
 /// Cap of a reply in bytes.
@@ -29,7 +29,7 @@ impl Attempted {
 
 /// A pool whose workers try things, without the layers named.
 pub fn probe_pool(options: PoolOptions, omit: Vec<Layer>) -> Result<Pool, SandboxError> {
-    Pool::start(PoolOptions { level: SandboxLevel::BestEffort, ..options }, Serve::Probe, omit)
+    Pool::start(options, Serve::Probe, omit)
 }
 
 impl WorkerProcess {

@@ -21,6 +21,19 @@ use crate::protocol::{Layer, LayerReport, WorkerOptions};
 /// The user and group that own nothing, which a worker becomes when it was started by root.
 const NOBODY: u32 = 65_534;
 
+/// What the kernel said, and which setting says it for a user namespace, without which an ordinary user gets no other one.
+fn reason_of(layer: Layer, error: Errno) -> String {
+    let hint = match (layer, error) {
+        (Layer::UserNamespace, Errno::ENOSPC) => ": sysctl user.max_user_namespaces allows no more",
+        (Layer::UserNamespace, Errno::EPERM | Errno::EACCES) => {
+            ": a container profile or an AppArmor or sysctl setting forbids it"
+        }
+        (_, Errno::EPERM) => ": an ordinary user needs a user namespace first",
+        _ => "",
+    };
+    format!("{}{hint}", error.desc())
+}
+
 /// Leaves root, then enters every namespace that can be had. The process namespace takes effect with the next fork.
 pub(super) fn enter(options: &WorkerOptions, report: &mut LayerReport) {
     let wanted = |layer: Layer| !options.omit.contains(&layer);
@@ -43,7 +56,7 @@ pub(super) fn enter(options: &WorkerOptions, report: &mut LayerReport) {
             continue;
         }
         let (uid, gid) = (geteuid(), getegid());
-        let entered = unshare(flag).map_err(|error| error.to_string());
+        let entered = unshare(flag).map_err(|error| reason_of(layer, error));
         let entered = entered.and_then(|()| {
             if layer == Layer::UserNamespace {
                 map_identity(uid, gid).map_err(|error| error.to_string())
@@ -107,6 +120,12 @@ pub(super) fn seal(options: &WorkerOptions, report: &mut LayerReport) {
     step(Layer::Capabilities, &drop_capabilities);
     step(Layer::Undumpable, &|| prctl::set_dumpable(false));
     step(Layer::NoNewPrivs, &prctl::set_no_new_privs);
+    if report.holds(Layer::Capabilities) && geteuid().is_root() {
+        report.miss(
+            Layer::Capabilities,
+            "they are dropped, but the worker stays user 0: this process may not change its user",
+        );
+    }
 }
 
 /// Moves into a new file system that holds nothing and takes nothing, and lets go of all others.

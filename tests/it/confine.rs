@@ -4,7 +4,7 @@
 use toolbridge::{
     protocol::Layer,
     sandbox::{
-        Pool, PoolOptions,
+        Pool, PoolOptions, SandboxError, SandboxLevel,
         attack::{ATTACKS, Attack, Goal, Targets, Verdict, all_but},
         probe_pool,
     },
@@ -20,7 +20,13 @@ fn host_is_root() -> bool {
 
 /// A pool of probes without these layers; `waiting` is small, because most tests need one worker.
 fn without(layers: Vec<Layer>, use_zygote: bool) -> Pool {
-    let options = PoolOptions { max_memory_bytes: MEMORY_BYTES, waiting: 1, use_zygote, ..options() };
+    let options = PoolOptions {
+        max_memory_bytes: MEMORY_BYTES,
+        waiting: 1,
+        level: SandboxLevel::BestEffort,
+        use_zygote,
+        ..options()
+    };
     probe_pool(options, layers).unwrap()
 }
 
@@ -30,7 +36,7 @@ async fn verdict(attack: &Attack, pool: &Pool, targets: &Targets) -> Verdict {
 
 /// Siblings exist only where one zygote forks several workers.
 fn applies(attack: &Attack, use_zygote: bool) -> bool {
-    use_zygote || !attack.name.contains("sibling")
+    use_zygote || !attack.needs_sibling()
 }
 
 #[tokio::test]
@@ -91,5 +97,44 @@ async fn with_any_one_layer_left_out_files_network_and_processes_stay_out_of_rea
 fn every_attack_on_files_network_and_processes_is_stopped_by_two_independent_layers() {
     for attack in ATTACKS.iter().filter(|attack| matches!(attack.goal, Goal::Files | Goal::Network | Goal::Processes)) {
         assert!(attack.stopped_by.len() >= 2, "{} has only {:?}", attack.name, attack.stopped_by);
+    }
+}
+
+#[test]
+fn strict_refuses_when_a_layer_that_it_needs_is_missing_and_best_effort_says_which() {
+    let strict = |omit: &[Layer], use_zygote| {
+        probe_pool(PoolOptions { level: SandboxLevel::Strict, use_zygote, ..options() }, omit.to_vec())
+    };
+    let groups: [&[Layer]; 6] = [
+        &[Layer::Seccomp],
+        &[Layer::NoNewPrivs],
+        &[Layer::ResourceLimits],
+        &[Layer::Descriptors],
+        &[Layer::EmptyRoot, Layer::LandlockFiles],
+        &[Layer::NetworkNamespace, Layer::LandlockNetwork],
+    ];
+    for use_zygote in [true, false] {
+        for group in groups {
+            let Err(SandboxError::Strict { gaps }) = strict(group, use_zygote) else { panic!("{group:?} is needed") };
+            assert_eq!(gaps.len(), 1, "{group:?}: {gaps:?}");
+            assert!(gaps[0].contains(group[0].name()), "{group:?}: {gaps:?}");
+            let lenient = without(group.to_vec(), use_zygote);
+            assert!(group.iter().all(|layer| !lenient.layers().holds(*layer)), "{group:?}");
+        }
+        for one in [Layer::EmptyRoot, Layer::LandlockFiles, Layer::NetworkNamespace, Layer::LandlockNetwork] {
+            assert!(strict(&[one], use_zygote).is_ok(), "strict holds without {one}");
+        }
+    }
+}
+
+#[test]
+fn a_worker_executable_that_is_none_is_an_error_that_says_so() {
+    for worker in ["/nonexistent", "/bin/true", "/etc/passwd"] {
+        for use_zygote in [true, false] {
+            let made = Pool::new(PoolOptions { worker: worker.into(), use_zygote, ..options() });
+            let error = made.err().map(|error| error.to_string()).unwrap_or_default();
+            assert!(error.contains("worker"), "{worker}: {error}");
+            assert!(!error.contains(worker), "no path of the machine in {error}");
+        }
     }
 }

@@ -6,6 +6,7 @@ mod config;
 mod confine;
 mod confine_syscalls;
 mod docs;
+mod doctor;
 mod lab;
 mod process;
 mod run_schema;
