@@ -8,6 +8,7 @@ pub mod catalog;
 pub mod cli;
 pub mod config;
 pub mod dispatch;
+pub mod host;
 pub mod outcome;
 pub mod policy;
 pub mod protocol;

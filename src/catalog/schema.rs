@@ -13,12 +13,14 @@ use std::{
     fs::{File, OpenOptions},
     io,
     os::unix::fs::{FileExt, OpenOptionsExt},
-    sync::{Arc, LazyLock, Mutex, PoisonError, Weak},
+    sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak},
 };
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
+
+use super::{soundness, validator};
 
 /// Text of all schemas that stay in memory together, bytes. Parsed they take about five times this.
 pub const MEMORY_BUDGET_BYTES: usize = 8 * 1024 * 1024;
@@ -36,6 +38,8 @@ struct Held {
     hash: ContentHash,
     bytes: usize,
     place: Place,
+    /// Why no value can be checked against it; found when it was taken over.
+    fault: Option<Box<str>>,
 }
 
 enum Place {
@@ -60,9 +64,14 @@ impl Schema {
         let value = value.into();
         let text = value.to_string();
         let hash: ContentHash = Sha256::digest(text.as_bytes()).into();
-        let mut store = STORE.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(held) = store.held.get(&hash).and_then(Weak::upgrade) {
-            return Self(held);
+        let known = |store: &Store| store.held.get(&hash).and_then(Weak::upgrade).map(Self);
+        if let Some(known) = known(&lock()) {
+            return known;
+        }
+        let fault = fault(&value).map(String::into_boxed_str);
+        let mut store = lock();
+        if let Some(known) = known(&store) {
+            return known;
         }
         let fits = text.len() <= MEMORY_SCHEMA_BYTES && store.memory_bytes + text.len() <= MEMORY_BUDGET_BYTES;
         let place = if fits { None } else { store.append(text.as_bytes()).ok().map(|offset| Place::Disk { offset }) };
@@ -70,7 +79,7 @@ impl Schema {
             store.memory_bytes += text.len();
             Place::Memory(value)
         });
-        let held = Arc::new(Held { hash, bytes: text.len(), place });
+        let held = Arc::new(Held { hash, bytes: text.len(), place, fault });
         store.held.insert(hash, Arc::downgrade(&held));
         Self(held)
     }
@@ -84,6 +93,11 @@ impl Schema {
         }
     }
 
+    /// Why no value can be checked against it: it is not a schema, refers outside itself or does not compile.
+    pub fn fault(&self) -> Option<&str> {
+        self.0.fault.as_deref()
+    }
+
     /// SHA-256 of the compact text; equal exactly when the schemas are.
     pub fn content_hash(&self) -> &ContentHash {
         &self.0.hash
@@ -93,6 +107,15 @@ impl Schema {
     pub fn text_bytes(&self) -> usize {
         self.0.bytes
     }
+}
+
+fn lock() -> MutexGuard<'static, Store> {
+    STORE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn fault(value: &Value) -> Option<String> {
+    soundness::fault(value)
+        .or_else(|| soundness::needs_compiler(value).then(|| validator::compile(value).err()).flatten())
 }
 
 impl Store {
@@ -122,7 +145,7 @@ fn unnamed_file() -> io::Result<File> {
 }
 
 fn read(offset: u64, bytes: usize) -> Option<Value> {
-    let file = STORE.lock().unwrap_or_else(PoisonError::into_inner).file.clone()?;
+    let file = lock().file.clone()?;
     let mut text = vec![0; bytes];
     file.read_exact_at(&mut text, offset).ok()?;
     serde_json::from_slice(&text).ok()
@@ -130,7 +153,7 @@ fn read(offset: u64, bytes: usize) -> Option<Value> {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        let mut store = STORE.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut store = lock();
         // The same content may have been taken over anew between the last handle's end and this line.
         if store.held.get(&self.hash).is_some_and(|weak| weak.strong_count() == 0) {
             store.held.remove(&self.hash);

@@ -27,6 +27,11 @@ impl ToolId {
         Self(format!("{}:{}:{name}", encode_part(source), encode_part(owner)).into())
     }
 
+    /// The id of parts that are encoded already.
+    pub(crate) fn from_encoded(source: &str, owner: &str, name: &str) -> Self {
+        Self(format!("{source}:{owner}:{name}").into())
+    }
+
     /// The whole id.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -13,7 +13,7 @@ use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{Match, Pattern, PolicyError, Role, Rule, Scope};
+use super::{Match, Matcher, Pattern, PolicyError, Role, Scope};
 use crate::catalog::{ContentHash, Tool, ToolId};
 
 /// What a person is asked.
@@ -197,7 +197,8 @@ impl HeldArguments {
 /// Approvals given beforehand, with the calls that are left; bound to the content that each tool had when first covered.
 #[derive(Debug, Default)]
 pub struct Preapprovals {
-    rules: Vec<super::rule::CompiledRule>,
+    rules: Vec<Matcher>,
+    /// Held for the length of a look-up, never across an await.
     state: Mutex<PreapprovedState>,
 }
 
@@ -208,28 +209,18 @@ struct PreapprovedState {
 }
 
 impl Preapprovals {
-    /// Compiles them.
-    pub(crate) fn new(given: &[Preapproval]) -> Result<Self, PolicyError> {
-        let compile = |(index, given): (usize, &Preapproval)| {
-            let rule = Rule {
-                matches: given.matches.clone(),
-                decision: Some(super::Effect::Allow),
-                reason: None,
-                owner_only: false,
-            };
-            super::rule::CompiledRule::new(&rule, format!("approve[{index}]"), &|_| None)
-        };
-        let rules = given.iter().enumerate().map(compile).collect::<Result<_, _>>()?;
+    /// Compiles them; `groups` are `tools.groups`.
+    pub fn new(given: &[Preapproval], groups: &BTreeMap<String, Vec<String>>) -> Result<Self, PolicyError> {
+        let rules = given.iter().map(|given| Matcher::new(&given.matches, groups)).collect::<Result<_, _>>()?;
         let left = given.iter().map(|given| given.count).collect();
         Ok(Self { rules, state: Mutex::new(PreapprovedState { left, seen: BTreeMap::new() }) })
     }
 
     /// Takes one call, when one is left for this tool as it is now.
-    pub(crate) fn take(&self, tool: &Tool, danger: bool, scope: &Scope, role: Role) -> bool {
+    pub fn take(&self, tool: &Tool, danger: bool, scope: &Scope, role: Role) -> bool {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let fits = |(index, rule): (usize, &super::rule::CompiledRule)| {
-            (state.left[index] > 0 && rule.matches(tool, danger, scope, role)).then_some(index)
-        };
+        let fits =
+            |(index, rule): (usize, &Matcher)| (state.left[index] > 0 && rule.fits(tool, danger, scope, role)).then_some(index);
         let Some(index) = self.rules.iter().enumerate().find_map(fits) else { return false };
         if *state.seen.entry(tool.id.clone()).or_insert(*tool.fingerprint()) != *tool.fingerprint() {
             return false;

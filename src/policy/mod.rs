@@ -16,4 +16,4 @@ pub use approval::{
 pub use decision::{AgentSettings, Decision, Policy, PolicyError, PolicySettings, ProfileSettings, Scope, ScopePolicy};
 pub use pattern::{Pattern, Patterns};
 pub use role::Role;
-pub use rule::{Effect, Match, MatchFields, Rule};
+pub use rule::{Effect, Match, MatchFields, Matcher, Rule};

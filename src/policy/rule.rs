@@ -1,6 +1,6 @@
 //! One rule: what it matches, what it decides and why.
 
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
 use schemars::JsonSchema;
 use serde::{
@@ -168,6 +168,24 @@ impl CompiledRule {
 
     pub(super) fn matches(&self, tool: &Tool, danger: bool, scope: &Scope, role: Role) -> bool {
         self.conditions.iter().all(|condition| condition.holds(tool, danger, scope, role))
+    }
+}
+
+/// A match without a decision: what hooks and approvals given beforehand are for.
+#[derive(Debug, Clone)]
+pub struct Matcher(CompiledRule);
+
+impl Matcher {
+    /// Compiles it; `groups` are `tools.groups`.
+    pub fn new(matches: &Match, groups: &BTreeMap<String, Vec<String>>) -> Result<Self, PolicyError> {
+        let rule = Rule { matches: matches.clone(), decision: Some(Effect::Allow), reason: None, owner_only: false };
+        let group = |name: &str| groups.get(name).and_then(|patterns| compile(patterns).ok());
+        CompiledRule::new(&rule, "match".to_owned(), &group).map(Self)
+    }
+
+    /// Whether it fits a tool in a session.
+    pub fn fits(&self, tool: &Tool, danger: bool, scope: &Scope, role: Role) -> bool {
+        self.0.matches(tool, danger, scope, role)
     }
 }
 

@@ -1,1 +1,12 @@
-//! Session log, counters, token counts.
+//! Session log, redaction, counters.
+
+mod clock_text;
+mod event;
+mod redact;
+mod session_log;
+
+pub use event::{CallDecision, CallEvent, CatalogFigures, Event, Row, SCHEMA_VERSION, SourceCount};
+pub use redact::{REDACTED, Redactor};
+pub use session_log::{LogSettings, SessionLog, list_sessions, read_rows};
+
+pub(crate) use clock_text::utc_now;

@@ -1,0 +1,106 @@
+//! Getting a person's yes, or not.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use super::{
+    call::{CallOrigin, Recorded},
+    hooks::Hook,
+};
+use crate::{
+    catalog::Entry,
+    host::SessionCore,
+    policy::{ApprovalAnswer, ApprovalRequest, ApprovalSource, Decision, Role},
+    tool_error::{ToolError, ToolErrorCode},
+};
+
+/// Characters of a tool's description in a question.
+const MAX_DESCRIPTION_CHARS: usize = 400;
+
+/// A hook that demands an approval, with its reason.
+pub(super) type AskedBy = (Arc<dyn Hook>, Option<String>);
+
+/// Finds a yes for this call or asks for one.
+pub(super) async fn approve(
+    session: &SessionCore,
+    origin: &CallOrigin,
+    entry: &Entry,
+    decision: &Decision,
+    asked_by: &[AskedBy],
+    args: &Map<String, Value>,
+    record: &Recorded<'_>,
+) -> Result<ApprovalSource, ToolError> {
+    let host = session.host();
+    let tool = &entry.tool;
+    // A person must not be asked about a tool that has become another one since the run began.
+    if host.has_changed(tool) {
+        return Err(denied(format!("{} has changed since this run began", tool.id)).suggest("start another run"));
+    }
+    if session.grants.take(tool, args) {
+        return Ok(ApprovalSource::Granted);
+    }
+    if host.preapprovals.take(tool, decision.danger, &session.scope, session.role) {
+        return Ok(ApprovalSource::Preapproved);
+    }
+    let nobody = || {
+        ToolError::new(ToolErrorCode::ApprovalTimeout, format!("{} needs an approval and nobody is there to give it", tool.id))
+            .suggest("tell the user what you would do and why")
+    };
+    let Some(approver) = &host.approver else { return Err(nobody()) };
+
+    // From here on the run waits for a person: its clock stands still. One question at a time; an answer to the one before
+    // may cover this call too.
+    let _paused = origin.clock.as_ref().map(crate::sandbox::RunClock::pause);
+    let _one_at_a_time = session.asking.lock().await;
+    if session.grants.take(tool, args) {
+        return Ok(ApprovalSource::Granted);
+    }
+    let timeout = host.limits.approval_timeout;
+    let redact = |text: &str| host.redactor.text(text).into_owned();
+    let reasons: Vec<String> = match asked_by {
+        [] => decision.reason.iter().cloned().collect(),
+        hooks => hooks.iter().map(|(hook, reason)| reason.clone().unwrap_or_else(|| format!("hook {}", hook.name()))).collect(),
+    };
+    let mut shown_args = Value::Object(args.clone());
+    host.redactor.value(&mut shown_args);
+    let request = ApprovalRequest {
+        id: record.call_id.to_string(),
+        tool: tool.id.to_string(),
+        description: redact(&tool.definition.description).chars().take(MAX_DESCRIPTION_CHARS).collect(),
+        args: shown_args,
+        reason: redact(&reasons.join("; ")),
+        rule: if asked_by.is_empty() { decision.rule.clone() } else { "hook".to_owned() },
+        danger: decision.danger,
+        session: session.id.to_string(),
+        agent: session.scope.agent.clone(),
+        timeout_ms: u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX),
+    };
+    match tokio::time::timeout(timeout, approver.ask(request)).await {
+        Err(_) => Err(ToolError::new(
+            ToolErrorCode::ApprovalTimeout,
+            format!("nobody answered within {} ms whether {} may run", timeout.as_millis(), tool.id),
+        )
+        .suggest("tell the user what you would do and why")),
+        Ok(ApprovalAnswer::Nobody) => Err(nobody()),
+        Ok(ApprovalAnswer::Denied { reason }) => Err(denied(match reason {
+            Some(reason) => format!("{} was not approved: {reason}", tool.id),
+            None => format!("{} was not approved", tool.id),
+        })
+        .suggest("do not try the same again; ask the user what to do instead")),
+        Ok(ApprovalAnswer::Approved(grant)) if decision.danger && grant.role < Role::Admin => {
+            Err(denied(format!("{} may destroy something; only an admin may approve it", tool.id)))
+        }
+        Ok(ApprovalAnswer::Approved(_)) if host.has_changed(tool) => {
+            Err(denied(format!("{} changed while its approval was awaited", tool.id)).suggest("start another run"))
+        }
+        Ok(ApprovalAnswer::Approved(grant)) => {
+            session.grants.remember(tool, args, &grant).map_err(|error| denied(error.to_string()))?;
+            Ok(ApprovalSource::Asked)
+        }
+    }
+}
+
+fn denied(message: String) -> ToolError {
+    ToolError::new(ToolErrorCode::ApprovalDenied, message)
+}

@@ -1,0 +1,153 @@
+//! Putting a host together.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, RwLock},
+};
+
+use super::{Host, HostCore};
+use crate::{
+    catalog::Tool,
+    dispatch::{Hook, Hooks, Sequential},
+    policy::{Approver, Policy, PolicyError, PolicySettings, Preapproval, Preapprovals},
+    sandbox::{Limits, Sandbox},
+    search::{Indexer, SearchLimits},
+    source::{FixedSource, Source},
+    telemetry::{LogSettings, Redactor},
+};
+
+/// Why a host can not be put together.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum HostError {
+    /// The policy is at fault.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+}
+
+/// What a host will consist of.
+#[derive(Default)]
+pub struct HostBuilder {
+    sources: Vec<Arc<dyn Source>>,
+    tools: Vec<Arc<Tool>>,
+    policy: PolicySettings,
+    hooks: Hooks,
+    approver: Option<Arc<dyn Approver>>,
+    preapproved: Vec<Preapproval>,
+    secrets: Vec<String>,
+    limits: Limits,
+    search_limits: SearchLimits,
+    log: Option<LogSettings>,
+    sandbox: Option<Arc<Sandbox>>,
+}
+
+impl HostBuilder {
+    /// With one tool of the embedder's own ([`Tool::new`]).
+    #[must_use]
+    pub fn tool(mut self, tool: Tool) -> Self {
+        self.tools.push(Arc::new(tool));
+        self
+    }
+
+    /// With a source of tools.
+    #[must_use]
+    pub fn source(mut self, source: Arc<dyn Source>) -> Self {
+        self.sources.push(source);
+        self
+    }
+
+    /// With these rules, roles, profiles and agents.
+    #[must_use]
+    pub fn policy(mut self, policy: PolicySettings) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// With a hook that is asked before every call that it concerns.
+    #[must_use]
+    pub fn before_tool_call(mut self, hook: Arc<dyn Hook>) -> Self {
+        self.hooks.before.push(hook);
+        self
+    }
+
+    /// With a hook that is asked after every call that it concerns.
+    #[must_use]
+    pub fn after_tool_call(mut self, hook: Arc<dyn Hook>) -> Self {
+        self.hooks.after.push(hook);
+        self
+    }
+
+    /// With somebody who can be asked for approvals; without, whatever needs one is denied.
+    #[must_use]
+    pub fn approver(mut self, approver: Arc<dyn Approver>) -> Self {
+        self.approver = Some(approver);
+        self
+    }
+
+    /// With an approval given beforehand.
+    #[must_use]
+    pub fn preapprove(mut self, given: Preapproval) -> Self {
+        self.preapproved.push(given);
+        self
+    }
+
+    /// With values that never appear in an output, a log or an error.
+    #[must_use]
+    pub fn secrets<S: Into<String>>(mut self, secrets: impl IntoIterator<Item = S>) -> Self {
+        self.secrets.extend(secrets.into_iter().map(Into::into));
+        self
+    }
+
+    /// With these limits.
+    #[must_use]
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// With these numbers of hits.
+    #[must_use]
+    pub fn search_limits(mut self, limits: SearchLimits) -> Self {
+        self.search_limits = limits;
+        self
+    }
+
+    /// With session logs.
+    #[must_use]
+    pub fn log(mut self, log: LogSettings) -> Self {
+        self.log = Some(log);
+        self
+    }
+
+    /// With a sandbox that programs run in.
+    #[must_use]
+    pub fn sandbox(mut self, sandbox: Arc<Sandbox>) -> Self {
+        self.sandbox = Some(sandbox);
+        self
+    }
+
+    /// The host.
+    pub fn build(mut self) -> Result<Host, HostError> {
+        // Tools given one by one are sources too, one for each owner, so that everything has one path.
+        let mut owned: BTreeMap<(String, String), Vec<Arc<Tool>>> = BTreeMap::new();
+        for tool in std::mem::take(&mut self.tools) {
+            owned.entry((tool.id.source().to_owned(), tool.id.owner().to_owned())).or_default().push(tool);
+        }
+        for ((source, owner), tools) in owned {
+            self.sources.push(Arc::new(FixedSource::new(&source, &owner, tools)));
+        }
+        Ok(Host(Arc::new(HostCore {
+            sources: RwLock::new(self.sources),
+            policy: RwLock::new(Arc::new(Policy::new(&self.policy)?)),
+            catalog: Mutex::new(None),
+            indexer: Indexer::new(self.search_limits),
+            hooks: self.hooks,
+            approver: self.approver,
+            preapprovals: Preapprovals::new(&self.preapproved, &self.policy.groups)?,
+            redactor: Arc::new(Redactor::new(self.secrets)),
+            limits: self.limits,
+            log: self.log,
+            sequential: Sequential::default(),
+            sandbox: self.sandbox,
+        })))
+    }
+}

@@ -1,0 +1,213 @@
+//! The host: sources, policy and everything that a session needs, put together once.
+//!
+//! A [`Host`] is made by [`Host::builder`], lives as long as its sources and is shared by all front doors. A [`Session`] is
+//! one caller in one scope; programs and structured calls happen in a session.
+//!
+//! Shared state is few: the list of sources and the policy (swapped whole), the last derived catalog, the search index.
+
+mod builder;
+mod session;
+
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+pub use builder::{HostBuilder, HostError};
+pub use session::{RunOptions, Session};
+pub(crate) use session::SessionCore;
+
+use crate::{
+    catalog::{Catalog, Selected, Tool, ToolDefinition, ToolId, View, absent_tool},
+    dispatch::{Hooks, Sequential},
+    policy::{Approver, Decision, Effect, Policy, PolicyError, Preapprovals, Scope},
+    sandbox::{Limits, Sandbox},
+    search::Indexer,
+    source::{Quarantined, Source},
+    telemetry::{LogSettings, Redactor},
+    tool_error::{ToolError, ToolErrorCode},
+};
+
+/// A host; clones are the same host.
+#[derive(Clone)]
+pub struct Host(Arc<HostCore>);
+
+/// What all sessions of a host share.
+pub(crate) struct HostCore {
+    /// Swapped whole when the configuration is read again; read for the length of a copy.
+    pub(crate) sources: RwLock<Vec<Arc<dyn Source>>>,
+    /// Swapped whole likewise.
+    policy: RwLock<Arc<Policy>>,
+    /// The catalog last derived; held while one is derived, so that many sessions derive it once.
+    catalog: Mutex<Option<Arc<Catalog>>>,
+    /// Analysed tools by content, shared by the views of all sessions.
+    pub(crate) indexer: Indexer,
+    pub(crate) hooks: Hooks,
+    pub(crate) approver: Option<Arc<dyn Approver>>,
+    pub(crate) preapprovals: Preapprovals,
+    pub(crate) redactor: Arc<Redactor>,
+    pub(crate) limits: Limits,
+    pub(crate) log: Option<LogSettings>,
+    pub(crate) sequential: Sequential,
+    /// What programs run in; without it only structured calls are possible.
+    pub(crate) sandbox: Option<Arc<Sandbox>>,
+}
+
+impl Host {
+    /// Begins to put a host together.
+    pub fn builder() -> HostBuilder {
+        HostBuilder::default()
+    }
+
+    /// A session in a scope. An agent or profile that is not configured is refused.
+    pub fn session(&self, scope: Scope) -> Result<Session, PolicyError> {
+        Session::new(self.0.clone(), scope)
+    }
+
+    /// The catalog as the sources have it now, before policy: for the operator's eyes.
+    pub fn catalog(&self) -> Arc<Catalog> {
+        self.0.catalog()
+    }
+
+    /// The policy in force.
+    pub fn policy(&self) -> Arc<Policy> {
+        self.0.policy()
+    }
+
+    /// Replaces sources and policy, as after a change of configuration. Runs that are under way keep their catalog; a
+    /// policy that has become stricter holds for their next call.
+    pub fn reload(&self, sources: Vec<Arc<dyn Source>>, policy: Policy) {
+        *self.0.sources.write().unwrap_or_else(PoisonError::into_inner) = sources;
+        *self.0.policy.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(policy);
+    }
+
+    /// The limits of runs.
+    pub fn limits(&self) -> &Limits {
+        &self.0.limits
+    }
+
+    /// What removes secrets from everything that leaves.
+    pub fn redactor(&self) -> &Arc<Redactor> {
+        &self.0.redactor
+    }
+}
+
+impl HostCore {
+    /// Derives the catalog anew from the live tool lists; unchanged lists give the same catalog.
+    pub(crate) fn catalog(&self) -> Arc<Catalog> {
+        let sources = self.sources.read().unwrap_or_else(PoisonError::into_inner);
+        let snapshots: Vec<_> = sources.iter().map(|source| source.snapshot()).collect();
+        drop(sources);
+        let mut last = self.catalog.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*last {
+            Some(catalog) if catalog.is_of(&snapshots) => catalog.clone(),
+            previous => last.insert(Arc::new(Catalog::derive(snapshots, previous.as_deref()))).clone(),
+        }
+    }
+
+    pub(crate) fn policy(&self) -> Arc<Policy> {
+        self.policy.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The searchable form of a view, made by its first search.
+    pub(crate) fn searchable<'v>(&self, view: &'v View) -> &'v Arc<crate::search::View> {
+        view.searchable.get_or_init(|| {
+            let tools: Vec<Arc<Tool>> = view.tools().map(|(entry, _)| entry.tool.clone()).collect();
+            let down: Vec<String> = view.unavailable_sources().iter().map(|(source, _)| source.clone()).collect();
+            self.indexer.view(&tools, &down)
+        })
+    }
+
+    /// The view that the session would have now, when the sources have changed since `view` was made.
+    pub(crate) fn live_view(&self, view: &View) -> Option<View> {
+        let catalog = self.catalog();
+        if Arc::ptr_eq(&catalog, view.catalog()) {
+            return None;
+        }
+        View::new(catalog, self.policy(), view.scope().clone()).ok()
+    }
+
+    /// A quarantined tool that the selector names and that policy would show.
+    pub(crate) fn quarantined_for(&self, view: &View, selector: &str) -> Option<Quarantined> {
+        let policy = self.policy();
+        let policy = policy.scoped(view.scope().clone()).ok()?;
+        let catalog = self.catalog();
+        let named = |id: &str| id == selector || id.splitn(3, ':').nth(2) == Some(selector);
+        let shown = |found: &&Quarantined| {
+            let mut parts = found.id.splitn(3, ':');
+            let (Some(source), Some(owner), Some(name)) = (parts.next(), parts.next(), parts.next()) else { return false };
+            let definition = ToolDefinition { name: name.to_owned(), ..ToolDefinition::default() };
+            let id = ToolId::from_encoded(source, owner, name);
+            policy.decide(&absent_tool(id, definition)).effect != Effect::Deny
+        };
+        catalog.quarantined().iter().filter(|found| named(&found.id)).find(shown).cloned()
+    }
+
+    /// Whether the tool's source is up; a view may be older than the source's latest state.
+    pub(crate) fn available(&self, tool: &Tool) -> Result<(), ToolError> {
+        if tool.unavailable.is_none() {
+            return Ok(());
+        }
+        let live = self.catalog();
+        let live = live.position(tool.id.as_str()).map(|position| live.entries()[position].tool.clone());
+        match live.as_ref().map_or(&tool.unavailable, |live| &live.unavailable) {
+            None => Ok(()),
+            Some(reason) => {
+                Err(ToolError::new(ToolErrorCode::ToolUnavailable, format!("{} can not be called just now: {reason}", tool.id))
+                    .suggest("try again later, or use a tool of another source"))
+            }
+        }
+    }
+
+    /// Whether the tool is not any more what it was when the run began.
+    pub(crate) fn has_changed(&self, tool: &Tool) -> bool {
+        let live = self.catalog();
+        live.position(tool.id.as_str())
+            .is_none_or(|position| live.entries()[position].tool.fingerprint() != tool.fingerprint())
+    }
+
+    /// The hooks that want to be asked about a tool.
+    pub(crate) fn hooks_for(&self, tool: &Tool, decision: &Decision, view: &View) -> Hooks {
+        let concerned = |hooks: &[Arc<dyn crate::dispatch::Hook>]| {
+            let wanted = hooks.iter().filter(|hook| hook.concerns(tool, decision.danger, view.scope(), view.role()));
+            wanted.cloned().collect()
+        };
+        Hooks { before: concerned(&self.hooks.before), after: concerned(&self.hooks.after) }
+    }
+
+    /// Which rule shows or hides a tool from a session in this scope, for the operator (`tools --why`).
+    pub(crate) fn why(&self, selector: &str, scope: &Scope) -> Result<Vec<(ToolId, Decision)>, PolicyError> {
+        let policy = self.policy();
+        let policy = policy.scoped(scope.clone())?;
+        let catalog = self.catalog();
+        let exact = catalog.position(selector).into_iter();
+        let named = catalog.named(selector).iter().map(|position| *position as usize);
+        let positions: Vec<usize> = exact.chain(named).collect();
+        Ok(positions
+            .into_iter()
+            .map(|position| &catalog.entries()[position].tool)
+            .map(|tool| (tool.id.clone(), policy.decide(tool)))
+            .collect())
+    }
+}
+
+impl Host {
+    /// Which rule shows or hides the tools that a selector names, for the operator. Never part of an answer to a session.
+    pub fn why(&self, selector: &str, scope: &Scope) -> Result<Vec<(ToolId, Decision)>, PolicyError> {
+        self.0.why(selector, scope)
+    }
+}
+
+impl std::fmt::Debug for Host {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Host").finish_non_exhaustive()
+    }
+}
+
+/// The tool that a selector finds in a view, when it is exactly one.
+impl View {
+    /// The one tool with this id or name.
+    pub fn get(&self, selector: &str) -> Option<&Arc<Tool>> {
+        match self.select(selector) {
+            Selected::One(entry, _) => Some(&entry.tool),
+            _ => None,
+        }
+    }
+}

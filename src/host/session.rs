@@ -1,0 +1,268 @@
+//! One caller in one scope.
+
+use std::{
+    borrow::Cow,
+    hash::{BuildHasher, RandomState},
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use super::HostCore;
+use crate::{
+    bridge::{CodeBridge, StructuredResult},
+    catalog::{Entry, ProgressSink, View},
+    dispatch::{self, Brakes, CallOrigin, CallRequest, RawArguments, Reply, Surface},
+    outcome::RunOutcome,
+    policy::{Decision, Grants, PolicyError, Role, Scope},
+    sandbox::{Limits, RunRequest, Sandbox, SandboxError},
+    telemetry::{CatalogFigures, Event, SessionLog, SourceCount},
+    tool_error::ToolError,
+};
+
+/// A session; clones are the same session.
+#[derive(Clone)]
+pub struct Session(Arc<SessionCore>);
+
+/// What the calls of one session share.
+pub(crate) struct SessionCore {
+    host: Arc<HostCore>,
+    pub(crate) id: Arc<str>,
+    pub(crate) scope: Scope,
+    pub(crate) role: Role,
+    pub(crate) grants: Grants,
+    pub(crate) brakes: Brakes,
+    /// One question to a person at a time.
+    pub(crate) asking: tokio::sync::Mutex<()>,
+    /// The log, opened by its first row.
+    log: OnceLock<Option<SessionLog>>,
+    /// The view last made; good while catalog and policy are the same.
+    view: Mutex<Option<Arc<View>>>,
+    calls: AtomicU64,
+    lookups: AtomicU64,
+    executed: AtomicU64,
+    runs: AtomicU64,
+}
+
+/// How one program is to be run.
+#[derive(Debug, Clone, Default)]
+pub struct RunOptions {
+    /// Limits instead of the host's; lower ones, when a model asks for them.
+    pub limits: Option<Limits>,
+    /// Ends the run when cancelled.
+    pub cancel: CancellationToken,
+    /// Where the tools' progress goes.
+    pub progress: Option<ProgressSink>,
+}
+
+impl Session {
+    pub(super) fn new(host: Arc<HostCore>, mut scope: Scope) -> Result<Self, PolicyError> {
+        let id: Arc<str> = scope.session.clone().map_or_else(fresh_id, Into::into);
+        scope.session = Some(id.to_string());
+        let policy = host.policy();
+        let scoped = policy.scoped(scope)?;
+        let (scope, role) = (scoped.scope().clone(), scoped.role());
+        drop(policy);
+        Ok(Self(Arc::new(SessionCore {
+            host,
+            id,
+            scope,
+            role,
+            grants: Grants::default(),
+            brakes: Brakes::default(),
+            asking: tokio::sync::Mutex::new(()),
+            log: OnceLock::new(),
+            view: Mutex::new(None),
+            calls: AtomicU64::new(0),
+            lookups: AtomicU64::new(0),
+            executed: AtomicU64::new(0),
+            runs: AtomicU64::new(0),
+        })))
+    }
+
+    /// Its id, unique unless the front door named it.
+    pub fn id(&self) -> &str {
+        &self.0.id
+    }
+
+    /// The tools that a call or run starting now can see.
+    pub fn catalog(&self) -> Arc<View> {
+        self.0.view()
+    }
+
+    /// Runs a program (mode `code`).
+    pub async fn run(&self, code: impl Into<String>, options: RunOptions) -> RunOutcome {
+        let core = &self.0;
+        let code = code.into();
+        let Some(sandbox) = &core.host.sandbox else {
+            return Sandbox::refused(&SandboxError::no_sandbox());
+        };
+        let view = core.view();
+        let run: Arc<str> = format!("{}.r{}", core.id, core.runs.fetch_add(1, Ordering::Relaxed)).into();
+        if let Some(log) = core.log() {
+            log.write(Event::RunStart {
+                run: run.to_string(),
+                code_bytes: code.len() as u64,
+                catalog: catalog_figures(&view),
+            });
+        }
+        let bridge = Arc::new(CodeBridge::new(core.clone(), view, run.clone(), options.progress));
+        let limits = options.limits.unwrap_or_else(|| core.host.limits.clone());
+        let outcome = sandbox.run(RunRequest { code, limits, bridge, cancel: options.cancel }).await;
+        if let Some(log) = core.log() {
+            log.write(run_end(&run, &outcome));
+        }
+        outcome
+    }
+
+    /// `tool_search` (mode `tools`).
+    pub fn tool_search(&self, input: Value) -> StructuredResult {
+        crate::bridge::tool_search(&self.0, input)
+    }
+
+    /// `tool_describe` (mode `tools`).
+    pub fn tool_describe(&self, input: Value) -> StructuredResult {
+        crate::bridge::tool_describe(&self.0, input)
+    }
+
+    /// `tool_call` (mode `tools`). `parent` is the id of the model's own call.
+    pub async fn tool_call(&self, input: Value, parent: Option<Arc<str>>) -> StructuredResult {
+        crate::bridge::tool_call(&self.0, input, parent).await
+    }
+
+    /// Calls one tool directly, as a person does.
+    pub async fn call(
+        &self,
+        selector: &str,
+        args: RawArguments,
+        progress: Option<ProgressSink>,
+    ) -> Result<Reply, ToolError> {
+        let origin = CallOrigin { progress, ..CallOrigin::of(Surface::Direct) };
+        let view = self.0.view();
+        let call = CallRequest { selector: selector.to_owned(), args, repairs: Vec::new(), origin };
+        dispatch::dispatch(&self.0, &view, call).await
+    }
+
+    /// Number of calls so far, and of those whose tool really ran.
+    pub fn calls(&self) -> (u64, u64) {
+        (self.0.calls.load(Ordering::Relaxed), self.0.executed.load(Ordering::Relaxed))
+    }
+
+    /// Rows of the session log that could not be written.
+    pub fn lost_log_rows(&self) -> u64 {
+        self.0.log().map_or(0, SessionLog::lost_rows)
+    }
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session").field("id", &self.0.id).field("scope", &self.0.scope).finish_non_exhaustive()
+    }
+}
+
+impl SessionCore {
+    pub(crate) fn host(&self) -> &HostCore {
+        &self.host
+    }
+
+    pub(crate) fn next_call_id(&self) -> Arc<str> {
+        format!("{}.{}", self.id, self.calls.fetch_add(1, Ordering::Relaxed)).into()
+    }
+
+    /// Searches and descriptions are no calls and have numbers of their own.
+    pub(crate) fn next_lookup_id(&self) -> String {
+        format!("{}.q{}", self.id, self.lookups.fetch_add(1, Ordering::Relaxed))
+    }
+
+    pub(crate) fn count_call(&self, executed: bool) {
+        self.executed.fetch_add(u64::from(executed), Ordering::Relaxed);
+    }
+
+    /// The view of this moment; the same one while nothing has changed.
+    pub(crate) fn view(&self) -> Arc<View> {
+        let (catalog, policy) = (self.host.catalog(), self.host.policy());
+        let mut last = self.view.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(view) = &*last
+            && view.is_of(&catalog, &policy)
+        {
+            return view.clone();
+        }
+        // A policy that does not know the session's agent any more shows it nothing.
+        let view = View::new(catalog.clone(), policy.clone(), self.scope.clone())
+            .unwrap_or_else(|_| View::nothing(catalog, policy, self.scope.clone()));
+        last.insert(Arc::new(view)).clone()
+    }
+
+    /// The decision of a view, or a stricter one that has come since.
+    pub(crate) fn decide_again<'d>(&self, view: &View, entry: &Entry, decision: &'d Decision) -> Cow<'d, Decision> {
+        let policy = self.host.policy();
+        if view.is_under(&policy) {
+            return Cow::Borrowed(decision);
+        }
+        match policy.scoped(self.scope.clone()) {
+            Ok(policy) => {
+                let now = policy.decide(&entry.tool);
+                if now.effect > decision.effect { Cow::Owned(now) } else { Cow::Borrowed(decision) }
+            }
+            Err(error) => Cow::Owned(Decision {
+                effect: crate::policy::Effect::Deny,
+                rule: "scope".to_owned(),
+                reason: Some(error.to_string()),
+                danger: decision.danger,
+            }),
+        }
+    }
+
+    pub(crate) fn log(&self) -> Option<&SessionLog> {
+        let open = || {
+            let settings = self.host.log.clone()?;
+            let log = SessionLog::new(settings, self.id.clone(), self.host.redactor.clone());
+            log.write(Event::Session {
+                agent: self.scope.agent.clone(),
+                profile: self.scope.profile.clone(),
+                role: self.role.as_str().to_owned(),
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+            });
+            Some(log)
+        };
+        self.log.get_or_init(open).as_ref()
+    }
+}
+
+/// Sortable by time, and no two alike.
+fn fresh_id() -> Arc<str> {
+    let time: String = crate::telemetry::utc_now().chars().filter(char::is_ascii_digit).take(14).collect();
+    let random = RandomState::new().hash_one((std::process::id(), std::time::Instant::now()));
+    format!("{time}-{random:016x}").into()
+}
+
+fn catalog_figures(view: &View) -> CatalogFigures {
+    let by_source = view.by_source().into_iter();
+    CatalogFigures {
+        tools: view.len() as u64,
+        by_source: by_source
+            .map(|(source, owner, tools)| SourceCount { source: format!("{source}:{owner}"), tools: tools as u64 })
+            .collect(),
+        schema_bytes: view.tools().map(|(entry, _)| entry.tool.definition.input_schema.text_bytes() as u64).sum(),
+    }
+}
+
+fn run_end(run: &str, outcome: &RunOutcome) -> Event {
+    let telemetry = &outcome.telemetry;
+    let code = outcome.error.as_ref().and_then(|error| serde_json::to_value(error.code).ok());
+    Event::RunEnd {
+        run: run.to_owned(),
+        ok: outcome.ok,
+        code: code.and_then(|code| code.as_str().map(str::to_owned)),
+        searches: telemetry.searches,
+        describes: telemetry.describes,
+        calls: telemetry.calls,
+        calls_executed: telemetry.calls_executed,
+        duration_ms: telemetry.total_ms,
+        sandbox_layers: telemetry.sandbox_layers.clone(),
+    }
+}

@@ -1,0 +1,219 @@
+//! The rows of a session log; their JSON Schema is committed as `docs/schema/session-log.json`.
+//!
+//! A row says what happened, to which tool, decided by what, how large and how long. It never holds arguments or results.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{outcome::CallStatus, policy::ApprovalSource};
+
+/// Version of the row format.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// One line of a session log.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Row {
+    /// Version of this format.
+    pub v: u32,
+    /// Number of the row in its session, from 0 without gaps: a gap is a lost row.
+    pub seq: u64,
+    /// When it was written, UTC.
+    pub at: String,
+    /// Id of the session.
+    pub session: String,
+    /// What happened.
+    #[serde(flatten)]
+    pub event: Event,
+}
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "event", rename_all = "snake_case", rename_all_fields = "camelCase")]
+pub enum Event {
+    /// The session began.
+    Session {
+        /// Its agent.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        agent: Option<String>,
+        /// Its profile.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        profile: Option<String>,
+        /// Its role.
+        role: String,
+        /// Version of toolbridge.
+        version: String,
+    },
+    /// What the model is shown was decided.
+    Mode {
+        /// `direct`, `code` or `tools`.
+        mode: String,
+        /// Why it is not the one that was asked for.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        fallback_reason: Option<String>,
+        /// Schemas that the model sees up front.
+        schemas_up_front: u64,
+        /// Tokens (o200k_base) that all schemas would cost.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        direct_tokens: Option<u64>,
+        /// Tokens at which the bridge is turned on.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        threshold_tokens: Option<u64>,
+    },
+    /// A program begins.
+    RunStart {
+        /// Id of the run, the parent of its calls.
+        run: String,
+        /// Bytes of the program.
+        code_bytes: u64,
+        /// The tools that it can see.
+        catalog: CatalogFigures,
+    },
+    /// A program has ended.
+    RunEnd {
+        /// Id of the run.
+        run: String,
+        /// Whether it reached its end.
+        ok: bool,
+        /// The error's code.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        code: Option<String>,
+        /// Searches made.
+        searches: u32,
+        /// Descriptions asked for.
+        describes: u32,
+        /// Calls made.
+        calls: u32,
+        /// Calls whose tool really ran.
+        calls_executed: u32,
+        /// Milliseconds in all.
+        duration_ms: f64,
+        /// Confinement layers that held.
+        sandbox_layers: Vec<String>,
+    },
+    /// Tools were searched for.
+    Search {
+        /// Unique id.
+        call_id: String,
+        /// The run, if a program searched.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        parent: Option<String>,
+        /// The queries.
+        queries: Vec<String>,
+        /// Ids found, for each query.
+        hits: Vec<Vec<String>>,
+        /// The code of the error, when it was refused.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        code: Option<String>,
+        /// Bytes of the answer.
+        bytes_out: u64,
+        /// Milliseconds.
+        duration_ms: f64,
+    },
+    /// Descriptions were asked for.
+    Describe {
+        /// Unique id.
+        call_id: String,
+        /// The run, if a program asked.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        parent: Option<String>,
+        /// Ids that were described.
+        tools: Vec<String>,
+        /// Number of selectors that named no tool.
+        unknown: u32,
+        /// Bytes of the answer.
+        bytes_out: u64,
+        /// Milliseconds.
+        duration_ms: f64,
+    },
+    /// A tool was called.
+    Call(Box<CallEvent>),
+    /// Rows before this one could not be written.
+    Lost {
+        /// How many.
+        rows: u64,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// One call, under the tool's real name.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CallEvent {
+    /// Unique id.
+    pub call_id: String,
+    /// The run, or the model's own call in structured mode.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<String>,
+    /// `code`, `tools` or `direct`: through which surface.
+    pub surface: String,
+    /// The tool's real id; absent when no tool was found.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool: Option<String>,
+    /// The selector as given, when it is not the id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requested: Option<String>,
+    /// The tool's source, e.g. `mcp:github`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// How it ended.
+    pub status: CallStatus,
+    /// The error's code.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+    /// What policy decided.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decision: Option<CallDecision>,
+    /// What was changed about the arguments.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub repairs: Vec<String>,
+    /// Whether the tool was invoked: without it there was no side effect.
+    pub executed: bool,
+    /// Bytes of the arguments.
+    pub bytes_in: u64,
+    /// Bytes of the answer.
+    pub bytes_out: u64,
+    /// Milliseconds in all.
+    pub duration_ms: f64,
+    /// Milliseconds of the tool itself.
+    pub tool_ms: f64,
+}
+
+/// What policy, hooks and people decided about a call.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CallDecision {
+    /// `allow`, `ask` or `deny`.
+    pub effect: crate::policy::Effect,
+    /// Which rule decided.
+    pub rule: String,
+    /// Hooks that had a say.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hooks: Vec<String>,
+    /// Where the approval came from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval: Option<ApprovalSource>,
+}
+
+/// How large a catalog is.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CatalogFigures {
+    /// Tools.
+    pub tools: u64,
+    /// Split by source.
+    pub by_source: Vec<SourceCount>,
+    /// Bytes of all input schemas.
+    pub schema_bytes: u64,
+}
+
+/// Tools of one source.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SourceCount {
+    /// E.g. `mcp:github`.
+    pub source: String,
+    /// Number of its tools.
+    pub tools: u64,
+}
