@@ -66,7 +66,7 @@ impl Run {
             }
             BridgeOp::Describe => {
                 let input = read(&request.payload)?;
-                lookup::describe(&self.session, &self.view, &Ids::read(input)?, parent)
+                lookup::describe(&self.session, &self.view, &Ids::read(&input)?, parent)
             }
         }
     }
@@ -74,6 +74,9 @@ impl Run {
 
 fn read(payload: &str) -> Result<serde_json::Value, ToolError> {
     serde_json::from_str(payload).map_err(|_| {
-        ToolError::new(ToolErrorCode::InvalidArguments, "the argument can not be read: it is too deeply nested or not JSON")
+        ToolError::new(
+            ToolErrorCode::InvalidArguments,
+            "the argument can not be read: it is too deeply nested or not JSON",
+        )
     })
 }

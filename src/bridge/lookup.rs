@@ -25,7 +25,7 @@ const FULL_SIGNATURE_CHARS: usize = 4_000;
 /// What is searched for.
 #[derive(Debug, PartialEq)]
 pub(super) struct Queries {
-    queries: Vec<String>,
+    texts: Vec<String>,
     /// Whether a list was given, and so a list is answered.
     batch: bool,
     limit: Option<usize>,
@@ -61,9 +61,9 @@ impl Queries {
 
     fn of(single: Option<String>, list: Option<Vec<String>>, limit: Option<usize>) -> Result<Self, ToolError> {
         let queries = match (single, list) {
-            (Some(single), None) => return Ok(Self { queries: vec![clip(single)], batch: false, limit }),
+            (Some(single), None) => return Ok(Self { texts: vec![clip(single)], batch: false, limit }),
             (Some(single), Some(list)) if list.is_empty() => {
-                return Ok(Self { queries: vec![clip(single)], batch: false, limit });
+                return Ok(Self { texts: vec![clip(single)], batch: false, limit });
             }
             (None, Some(list)) => list,
             (Some(single), Some(mut list)) => {
@@ -81,7 +81,7 @@ impl Queries {
             )
             .suggest("split them over several searches"));
         }
-        Ok(Self { queries: queries.into_iter().map(clip).collect(), batch: true, limit })
+        Ok(Self { texts: queries.into_iter().map(clip).collect(), batch: true, limit })
     }
 }
 
@@ -111,7 +111,11 @@ fn read_limit(value: Option<&Value>) -> Result<Option<usize>, ToolError> {
         Some(_) => None,
     };
     match number {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to a small positive number")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "clamped to a small positive number"
+        )]
         Some(number) if number.fract() == 0.0 => Ok(Some(number.clamp(1.0, 1_000.0) as usize)),
         _ => Err(wrong("limit", "a whole number")),
     }
@@ -133,10 +137,10 @@ pub(super) fn search(
         results: &'a [Hits],
     }
     let (call_id, started) = (session.next_lookup_id(), Instant::now());
-    let answered = session.brakes.before_search(&queries.queries.join("\u{0}")).and_then(|()| {
+    let answered = session.brakes.before_search(&queries.texts.join("\u{0}")).and_then(|()| {
         let searchable = session.host().searchable(view);
         searchable
-            .search_batch(&queries.queries, queries.limit)
+            .search_batch(&queries.texts, queries.limit)
             .map_err(|error| ToolError::new(ToolErrorCode::InvalidArguments, error.to_string()))
     });
     let found: &[Hits] = answered.as_deref().unwrap_or_default();
@@ -155,8 +159,11 @@ pub(super) fn search(
             call_id,
             parent: parent.map(|parent| parent.to_string()),
             hits: found.iter().map(|hits| hits.hits.iter().map(|hit| hit.descriptor.id.clone()).collect()).collect(),
-            code: answered.as_ref().err().and_then(|error| serde_json::to_value(error.code).ok()?.as_str().map(str::to_owned)),
-            queries: queries.queries,
+            code: answered
+                .as_ref()
+                .err()
+                .and_then(|error| serde_json::to_value(error.code).ok()?.as_str().map(str::to_owned)),
+            queries: queries.texts,
             bytes_out: text.len() as u64,
             duration_ms: started.elapsed().as_secs_f64() * 1e3,
         });
@@ -179,13 +186,14 @@ pub(super) struct Ids {
 
 impl Ids {
     /// Reads one id, a list, or an object with `id` or `ids` (or what models call them).
-    pub(super) fn read(input: Value) -> Result<Self, ToolError> {
+    pub(super) fn read(input: &Value) -> Result<Self, ToolError> {
         let list = |value: &Value| texts(value, "ids");
-        let (ids, batch) = match &input {
+        let (ids, batch) = match input {
             Value::String(text) => (vec![text.clone()], false),
-            Value::Array(_) => (list(&input)?, true),
+            Value::Array(_) => (list(input)?, true),
             Value::Object(map) => {
-                let single = ["id", "name", "tool", "toolId"].iter().find_map(|key| map.get(*key).filter(|v| !v.is_null()));
+                let single =
+                    ["id", "name", "tool", "toolId"].iter().find_map(|key| map.get(*key).filter(|v| !v.is_null()));
                 let several = map.get("ids").filter(|value| !value.is_null());
                 match (single, several) {
                     (Some(Value::String(id)), None) => (vec![id.clone()], false),
@@ -232,12 +240,14 @@ pub(super) fn describe(
             Ok(value)
         })
         .collect();
-    let found = answers.iter().flatten().filter_map(|value| value.get("id")?.as_str().map(str::to_owned)).collect::<Vec<_>>();
+    let found =
+        answers.iter().flatten().filter_map(|value| value.get("id")?.as_str().map(str::to_owned)).collect::<Vec<_>>();
     let unknown = answers.len() - found.len();
     let text = if ids.batch {
-        let one_by_one = answers.into_iter().zip(&ids.ids).map(|(answer, id)| {
-            answer.unwrap_or_else(|error| json!({ "id": id, "error": error }))
-        });
+        let one_by_one = answers
+            .into_iter()
+            .zip(&ids.ids)
+            .map(|(answer, id)| answer.unwrap_or_else(|error| json!({ "id": id, "error": error })));
         Ok(Value::Array(one_by_one.collect()).to_string())
     } else {
         let only = answers.into_iter().next().unwrap_or_else(|| Err(wrong("id", "the id of a tool")));
@@ -304,7 +314,7 @@ mod tests {
     use super::*;
 
     fn queries(input: Value) -> Result<(Vec<String>, bool, Option<usize>), String> {
-        Queries::read(input).map(|q| (q.queries, q.batch, q.limit)).map_err(|error| error.message)
+        Queries::read(input).map(|q| (q.texts, q.batch, q.limit)).map_err(|error| error.message)
     }
 
     #[test]
@@ -330,7 +340,13 @@ mod tests {
 
     #[test]
     fn what_is_no_search_is_refused_with_what_is_wanted() {
-        for input in [json!({}), json!(1), json!({ "query": 1 }), json!({ "queries": [1] }), json!({ "query": "a", "limit": 1.5 })] {
+        for input in [
+            json!({}),
+            json!(1),
+            json!({ "query": 1 }),
+            json!({ "queries": [1] }),
+            json!({ "query": "a", "limit": 1.5 }),
+        ] {
             assert!(queries(input.clone()).unwrap_err().contains("must be"), "{input}");
         }
         let many: Vec<_> = (0..17).map(|n| n.to_string()).collect();

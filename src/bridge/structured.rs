@@ -42,9 +42,7 @@ pub struct StructuredTool {
 /// The three tools.
 pub fn structured_tools() -> [StructuredTool; 3] {
     let text = |description: &str| json!({ "type": "string", "description": description });
-    let object = |properties: Value, required: Value| {
-        json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false })
-    };
+    let object = |properties: Value, required: Value| json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false });
     [
         StructuredTool {
             name: "tool_search",
@@ -125,7 +123,7 @@ pub(crate) fn tool_search(session: &SessionCore, input: Value) -> StructuredResu
 pub(crate) fn tool_describe(session: &SessionCore, input: Value) -> StructuredResult {
     let view = session.view();
     let outcome = input_object(input, &mut Vec::new())
-        .and_then(Ids::read)
+        .and_then(|input| Ids::read(&input))
         .and_then(|ids| lookup::describe(session, &view, &ids, None));
     StructuredResult::of(outcome)
 }
@@ -166,7 +164,9 @@ fn read_call(input: Value) -> Result<Call, ToolError> {
 
     let given = SELECTORS.into_iter().find(|key| map.get(*key).is_some_and(Value::is_string));
     let Some(key) = given else { return Err(invalid("no tool was named: id is missing".to_owned())) };
-    let Some(Value::String(selector)) = map.shift_remove(key) else { return Err(invalid("id must be text".to_owned())) };
+    let Some(Value::String(selector)) = map.shift_remove(key) else {
+        return Err(invalid("id must be text".to_owned()));
+    };
     if key != "id" {
         repairs.push(format!("{key} read as id"));
     }
@@ -202,13 +202,12 @@ fn read_call(input: Value) -> Result<Call, ToolError> {
         (Some(args), true) => RawArguments::Value(args),
         (Some(Value::Object(mut args)), false) => {
             for (key, value) in rest {
-                match args.get(&key) {
-                    // What is really nested wins over its flattened copy.
-                    Some(_) => repairs.push(format!("\"{key}\" beside args dropped, args has it")),
-                    None => {
-                        repairs.push(format!("\"{key}\" beside args taken as an argument"));
-                        args.insert(key, value);
-                    }
+                // What is really nested wins over its flattened copy.
+                if args.contains_key(&key) {
+                    repairs.push(format!("\"{key}\" beside args dropped, args has it"));
+                } else {
+                    repairs.push(format!("\"{key}\" beside args taken as an argument"));
+                    args.insert(key, value);
                 }
             }
             RawArguments::Value(Value::Object(args))
@@ -237,7 +236,9 @@ fn flattened(map: Map<String, Value>, repairs: &mut Vec<String>) -> Map<String, 
     let mut prefixed = Vec::new();
     for (key, value) in map {
         match key.split_once('.') {
-            Some((head, tail)) if ARGUMENTS.contains(&head) && !tail.is_empty() => prefixed.push((tail.to_owned(), key.clone(), value)),
+            Some((head, tail)) if ARGUMENTS.contains(&head) && !tail.is_empty() => {
+                prefixed.push((tail.to_owned(), key.clone(), value));
+            }
             _ => drop(rest.insert(key, value)),
         }
     }

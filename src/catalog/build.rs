@@ -99,7 +99,8 @@ impl Catalog {
             let (tool, source) = same[0];
             if same.len() > 1 {
                 let reason = format!("{} tools have this id; none of them can be called", same.len());
-                quarantined.extend(same.iter().map(|_| Quarantined { id: tool.id.to_string(), reason: reason.clone() }));
+                quarantined
+                    .extend(same.iter().map(|_| Quarantined { id: tool.id.to_string(), reason: reason.clone() }));
                 continue;
             }
             counts[source] += 1;
@@ -153,7 +154,8 @@ impl Catalog {
 }
 
 fn entry(tool: &Arc<Tool>, previous: Option<&Catalog>) -> Arc<Entry> {
-    let former = previous.and_then(|catalog| catalog.position(tool.id.as_str()).map(|position| &catalog.entries[position]));
+    let former =
+        previous.and_then(|catalog| catalog.position(tool.id.as_str()).map(|position| &catalog.entries[position]));
     match former {
         Some(former) if Arc::ptr_eq(&former.tool, tool) => former.clone(),
         Some(former) if former.tool.fingerprint() == tool.fingerprint() => {

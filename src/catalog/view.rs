@@ -99,7 +99,11 @@ impl View {
 
     /// The tools, by id.
     pub fn tools(&self) -> impl Iterator<Item = (&Arc<Entry>, &Decision)> {
-        self.catalog.entries().iter().zip(&self.decisions).filter_map(|(entry, decision)| Some((entry, decision.as_ref()?)))
+        self.catalog
+            .entries()
+            .iter()
+            .zip(&self.decisions)
+            .filter_map(|(entry, decision)| Some((entry, decision.as_ref()?)))
     }
 
     /// Resolves a selector: an exact id, else an exact name that only one tool has.
@@ -143,11 +147,7 @@ impl View {
     }
 }
 
-fn unavailable(
-    catalog: &Catalog,
-    decisions: &[Option<Decision>],
-    policy: &ScopePolicy<'_>,
-) -> Vec<(String, Arc<str>)> {
+fn unavailable(catalog: &Catalog, decisions: &[Option<Decision>], policy: &ScopePolicy<'_>) -> Vec<(String, Arc<str>)> {
     let mut down = Vec::new();
     for info in catalog.sources() {
         let reason: Arc<str> = match &info.state {

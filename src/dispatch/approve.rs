@@ -44,8 +44,11 @@ pub(super) async fn approve(
         return Ok(ApprovalSource::Preapproved);
     }
     let nobody = || {
-        ToolError::new(ToolErrorCode::ApprovalTimeout, format!("{} needs an approval and nobody is there to give it", tool.id))
-            .suggest("tell the user what you would do and why")
+        ToolError::new(
+            ToolErrorCode::ApprovalTimeout,
+            format!("{} needs an approval and nobody is there to give it", tool.id),
+        )
+        .suggest("tell the user what you would do and why")
     };
     let Some(approver) = &host.approver else { return Err(nobody()) };
 
@@ -60,7 +63,10 @@ pub(super) async fn approve(
     let redact = |text: &str| host.redactor.text(text).into_owned();
     let reasons: Vec<String> = match asked_by {
         [] => decision.reason.iter().cloned().collect(),
-        hooks => hooks.iter().map(|(hook, reason)| reason.clone().unwrap_or_else(|| format!("hook {}", hook.name()))).collect(),
+        hooks => hooks
+            .iter()
+            .map(|(hook, reason)| reason.clone().unwrap_or_else(|| format!("hook {}", hook.name())))
+            .collect(),
     };
     let mut shown_args = Value::Object(args.clone());
     host.redactor.value(&mut shown_args);

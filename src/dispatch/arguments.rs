@@ -29,7 +29,11 @@ pub enum RawArguments {
 }
 
 /// Makes the arguments fit. `repairs` gets one short line for everything that was changed.
-pub(super) fn fit(entry: &Entry, raw: RawArguments, repairs: &mut Vec<String>) -> Result<Map<String, Value>, ToolError> {
+pub(super) fn fit(
+    entry: &Entry,
+    raw: RawArguments,
+    repairs: &mut Vec<String>,
+) -> Result<Map<String, Value>, ToolError> {
     let validator = entry.input().map_err(|reason| {
         ToolError::new(ToolErrorCode::ToolUnavailable, format!("{} can not be called: {reason}", entry.tool.id))
     })?;
@@ -130,8 +134,10 @@ impl Repair<'_> {
             Value::Array(items) => {
                 let item_schema = schema.get("items").filter(|items| items.is_object());
                 let Some(item_schema) = item_schema else { return Value::Array(items) };
-                let repaired =
-                    items.into_iter().enumerate().map(|(i, item)| self.value(item, item_schema, &format!("{path}/{i}")));
+                let repaired = items
+                    .into_iter()
+                    .enumerate()
+                    .map(|(i, item)| self.value(item, item_schema, &format!("{path}/{i}")));
                 Value::Array(repaired.collect())
             }
             other => other,
@@ -176,7 +182,9 @@ impl Repair<'_> {
         for (key, value) in map {
             let head = key.split_once('.').map(|(head, _)| head);
             let flattened = declared(self.root, schema, &key).is_none()
-                && head.is_some_and(|head| declared(self.root, schema, head).is_some_and(|inner| is_object(self.root, inner)));
+                && head.is_some_and(|head| {
+                    declared(self.root, schema, head).is_some_and(|inner| is_object(self.root, inner))
+                });
             if flattened { dotted.push((key, value)) } else { drop(nested.insert(key, value)) }
         }
         for (key, value) in dotted {
@@ -214,7 +222,9 @@ impl Repair<'_> {
 fn resolved<'a>(root: &'a Value, schema: &'a Value) -> &'a Value {
     let mut schema = schema;
     for _ in 0..16 {
-        let Some(pointer) = schema.get("$ref").and_then(Value::as_str).and_then(|text| text.strip_prefix('#')) else { break };
+        let Some(pointer) = schema.get("$ref").and_then(Value::as_str).and_then(|text| text.strip_prefix('#')) else {
+            break;
+        };
         let Some(target) = root.pointer(pointer) else { break };
         schema = target;
     }
@@ -237,7 +247,8 @@ fn types(schema: &Value) -> Vec<&str> {
         Some(Value::Array(names)) => names.iter().filter_map(Value::as_str).collect(),
         _ => {
             let alternatives = schema.get("anyOf").or_else(|| schema.get("oneOf")).and_then(Value::as_array);
-            let single: Option<Vec<&str>> = alternatives.map(Vec::as_slice).unwrap_or_default().iter().map(|a| a.get("type")?.as_str()).collect();
+            let single: Option<Vec<&str>> =
+                alternatives.map(Vec::as_slice).unwrap_or_default().iter().map(|a| a.get("type")?.as_str()).collect();
             single.unwrap_or_default()
         }
     }
@@ -284,13 +295,15 @@ fn misfit(entry: &Entry, schema: &Value, errors: &[ValidationError<'_>]) -> Tool
 fn closest<'e>(error: &'e ValidationError<'_>) -> &'e ValidationError<'e> {
     let mut error = error;
     for _ in 0..8 {
-        let (ValidationErrorKind::AnyOf { context } | ValidationErrorKind::OneOfNotValid { context }) = error.kind() else {
+        let (ValidationErrorKind::AnyOf { context } | ValidationErrorKind::OneOfNotValid { context }) = error.kind()
+        else {
             break;
         };
         let depth = |e: &ValidationError<'_>| e.instance_path().to_string().matches('/').count();
         let here = depth(error);
         let branches = context.iter().filter_map(|branch| branch.first());
-        let wrong_kind = |e: &ValidationError<'_>| matches!(e.kind(), ValidationErrorKind::Type { .. }) && depth(e) == here;
+        let wrong_kind =
+            |e: &ValidationError<'_>| matches!(e.kind(), ValidationErrorKind::Type { .. }) && depth(e) == here;
         let candidates: Vec<_> = branches.filter(|e| !wrong_kind(e)).collect();
         let [only] = candidates[..] else { break };
         error = only;
@@ -309,7 +322,8 @@ fn describe(error: &ValidationError<'_>, schema: &Value) -> Map<String, Value> {
         ValidationErrorKind::Required { property } => {
             let missing = property.as_str().unwrap_or_default();
             found.insert("missing".to_owned(), missing.into());
-            let given: Vec<&str> = error.instance().as_object().map(|map| map.keys().map(String::as_str).collect()).unwrap_or_default();
+            let given: Vec<&str> =
+                error.instance().as_object().map(|map| map.keys().map(String::as_str).collect()).unwrap_or_default();
             let unknown = given.into_iter().filter(|key| !keys.iter().any(|known| known == key));
             if let Some(nearest) = nearest(missing, unknown) {
                 found.insert("nearest".to_owned(), missing.into());
@@ -318,7 +332,8 @@ fn describe(error: &ValidationError<'_>, schema: &Value) -> Map<String, Value> {
                 format!("{at}\"{missing}\" is missing")
             }
         }
-        ValidationErrorKind::AdditionalProperties { unexpected } | ValidationErrorKind::UnevaluatedProperties { unexpected } => {
+        ValidationErrorKind::AdditionalProperties { unexpected }
+        | ValidationErrorKind::UnevaluatedProperties { unexpected } => {
             let names: Vec<String> = unexpected.iter().take(5).map(|name| clipped(name, 60)).collect();
             found.insert("unexpected".to_owned(), names.clone().into());
             let close = unexpected.first().and_then(|name| nearest(name, keys.iter().map(String::as_str)));
@@ -377,7 +392,9 @@ fn nearest<'k>(text: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k s
     let wanted = simplify(text);
     let scored = known.map(|name| {
         let name_simple = simplify(name);
-        let contained = !wanted.is_empty() && !name_simple.is_empty() && (name_simple.contains(&wanted) || wanted.contains(&name_simple));
+        let contained = !wanted.is_empty()
+            && !name_simple.is_empty()
+            && (name_simple.contains(&wanted) || wanted.contains(&name_simple));
         let score = strsim::normalized_damerau_levenshtein(&wanted, &name_simple);
         (name, if contained { score.max(0.7) } else { score })
     });

@@ -58,9 +58,13 @@ impl Brakes {
         let state = self.lock();
         match &state.failing {
             Some(streak) if streak.key == key && streak.count >= SAME_CALL_FAILURES && streak.is_fresh() => {
-                let message = format!("this call has failed {} times in a row with the same arguments; it was not tried again", streak.count);
-                Err(ToolError::new(ToolErrorCode::LoopDetected, message)
-                    .suggest("read the earlier error, change the arguments or the tool, or tell the user what is in the way"))
+                let message = format!(
+                    "this call has failed {} times in a row with the same arguments; it was not tried again",
+                    streak.count
+                );
+                Err(ToolError::new(ToolErrorCode::LoopDetected, message).suggest(
+                    "read the earlier error, change the arguments or the tool, or tell the user what is in the way",
+                ))
             }
             _ => Ok(()),
         }
@@ -100,7 +104,8 @@ impl Brakes {
             }
             return;
         }
-        let streak = state.servers.entry(server.to_owned()).or_insert(Streak { key: (), count: 0, last: Instant::now() });
+        let streak =
+            state.servers.entry(server.to_owned()).or_insert(Streak { key: (), count: 0, last: Instant::now() });
         streak.count = if streak.is_fresh() { streak.count + 1 } else { 1 };
         streak.last = Instant::now();
     }
@@ -119,7 +124,9 @@ impl Brakes {
         if count > SAME_SEARCHES {
             return Err(ToolError::new(
                 ToolErrorCode::LoopDetected,
-                format!("this search has been answered {SAME_SEARCHES} times without a call between; the answer is the same"),
+                format!(
+                    "this search has been answered {SAME_SEARCHES} times without a call between; the answer is the same"
+                ),
             )
             .suggest("call one of the tools that were found, search for something else, or answer without a tool"));
         }

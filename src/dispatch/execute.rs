@@ -105,14 +105,19 @@ pub(super) async fn invoke(
     let running = AssertUnwindSafe(async { entry.tool.invoke.invoke(invocation).await }).catch_unwind();
     let outcome = match tokio::time::timeout_at(deadline.into(), running).await {
         Ok(Ok(outcome)) => outcome,
-        Ok(Err(_panic)) => {
-            Err(ToolError::new(ToolErrorCode::ToolError, format!("{} failed in a way that it should not", entry.tool.id)))
-        }
+        Ok(Err(_panic)) => Err(ToolError::new(
+            ToolErrorCode::ToolError,
+            format!("{} failed in a way that it should not", entry.tool.id),
+        )),
         Err(_) => {
             cancel.cancel();
             Err(ToolError::new(
                 ToolErrorCode::ToolTimeout,
-                format!("{} did not answer within {} ms and was cancelled", entry.tool.id, started.elapsed().as_millis()),
+                format!(
+                    "{} did not answer within {} ms and was cancelled",
+                    entry.tool.id,
+                    started.elapsed().as_millis()
+                ),
             )
             .suggest("it may have had its effect all the same; check before trying again"))
         }

@@ -4,14 +4,7 @@
 //! arguments (which are validated again). Invariant: a hook that fails, is late or says something that is not understood
 //! blocks the call.
 
-use std::{
-    collections::BTreeMap,
-    ffi::OsString,
-    io,
-    process::Stdio,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, ffi::OsString, io, process::Stdio, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
@@ -206,7 +199,11 @@ impl Hook for CommandHook {
             if !status.success() {
                 let complaint = String::from_utf8_lossy(&complaint);
                 let complaint = complaint.trim();
-                return Err(if complaint.is_empty() { format!("it ended with {status}") } else { complaint.to_owned() });
+                return Err(if complaint.is_empty() {
+                    format!("it ended with {status}")
+                } else {
+                    complaint.to_owned()
+                });
             }
             if read.is_err() || answer.len() as u64 > MAX_ANSWER_BYTES {
                 return Err(format!("its answer is over {MAX_ANSWER_BYTES} bytes or could not be read"));
@@ -294,9 +291,15 @@ pub(super) async fn before(
         let answer = ask(hook, event(session, HookPhase::BeforeToolCall, entry, record, args.clone())).await;
         let answer = answer.map_err(|reason| blocked(entry, hook.name(), Some(&reason)))?;
         if let Some(rewritten) = answer.args {
-            *args = arguments::fit(entry, RawArguments::Value(Value::Object(rewritten)), &mut record.repairs).map_err(|error| {
-                blocked(entry, hook.name(), Some(&format!("it rewrote the arguments, and they do not fit: {}", error.message)))
-            })?;
+            *args = arguments::fit(entry, RawArguments::Value(Value::Object(rewritten)), &mut record.repairs).map_err(
+                |error| {
+                    blocked(
+                        entry,
+                        hook.name(),
+                        Some(&format!("it rewrote the arguments, and they do not fit: {}", error.message)),
+                    )
+                },
+            )?;
             record.repairs.push(format!("arguments rewritten by hook {}", hook.name()));
         }
         match answer.decision {
@@ -340,7 +343,11 @@ pub(super) async fn after(
         record.hooks.push(hook.name().to_owned());
         let mut event = event(session, HookPhase::AfterToolCall, entry, record, args.clone());
         match &outcome {
-            Ok(reply) => event.result = serde_json::from_str::<Value>(&reply.json).ok().and_then(|mut v| v.get_mut("result").map(Value::take)),
+            Ok(reply) => {
+                event.result = serde_json::from_str::<Value>(&reply.json)
+                    .ok()
+                    .and_then(|mut v| v.get_mut("result").map(Value::take));
+            }
             Err(error) => event.error = Some(serde_json::json!({ "code": error.code, "message": error.message })),
         }
         let reason = match ask(hook, event).await {

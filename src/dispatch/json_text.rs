@@ -6,7 +6,7 @@
 use serde_json::Value;
 
 /// Reads JSON text, repaired if need be; `repairs` says what was done.
-pub(super) fn read(text: &str, repairs: &mut Vec<String>) -> Result<Value, String> {
+pub(crate) fn read(text: &str, repairs: &mut Vec<String>) -> Result<Value, String> {
     let first = match serde_json::from_str(text) {
         Ok(value) => return Ok(value),
         Err(error) => error,

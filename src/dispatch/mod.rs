@@ -19,7 +19,7 @@ pub use call::{CallOrigin, CallRequest, Surface};
 pub use execute::Sequential;
 pub use hooks::{CommandHook, FnHook, Hook, HookAnswer, HookDecision, HookEvent, HookPhase, Hooks};
 pub(crate) use json_text::read as read_json_text;
-pub(crate) use resolve::{no_such_tool, resolve};
+pub(crate) use resolve::resolve;
 pub use result::Reply;
 pub(crate) use result::source_and_owner;
 

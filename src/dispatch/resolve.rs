@@ -40,7 +40,7 @@ pub(crate) fn resolve<'v>(
 }
 
 /// The error for a selector that names nothing in the view. A denied tool and one that never was are answered alike.
-pub(crate) fn no_such_tool(host: &HostCore, view: &View, selector: &str) -> ToolError {
+fn no_such_tool(host: &HostCore, view: &View, selector: &str) -> ToolError {
     if let Some(error) = late_or_quarantined(host, view, selector) {
         return error;
     }
@@ -73,7 +73,10 @@ fn late_or_quarantined(host: &HostCore, view: &View, selector: &str) -> Option<T
     }
     let quarantined = host.quarantined_for(view, selector)?;
     let message = format!("{} can not be used: {}", quarantined.id, quarantined.reason);
-    Some(ToolError::new(ToolErrorCode::NotInScope, message).suggest("use another tool; this one must be mended where it comes from"))
+    Some(
+        ToolError::new(ToolErrorCode::NotInScope, message)
+            .suggest("use another tool; this one must be mended where it comes from"),
+    )
 }
 
 /// At most three ids that may have been meant: first those whose name stands at the selector's end behind a prefix that

@@ -102,8 +102,11 @@ fn check_output(entry: &Entry, output: &ToolOutput) -> Result<(), ToolError> {
     let Some(validator) = entry.output() else { return Ok(()) };
     let id = &entry.tool.id;
     let invalid = |reason: String| {
-        let mut error = ToolError::new(ToolErrorCode::ResultInvalid, format!("{id} ran, but its result is not what it declares: {reason}"))
-            .suggest("the call had its effect; the content is here in `content`, read it with care");
+        let mut error = ToolError::new(
+            ToolErrorCode::ResultInvalid,
+            format!("{id} ran, but its result is not what it declares: {reason}"),
+        )
+        .suggest("the call had its effect; the content is here in `content`, read it with care");
         error.content = Some(within(output.content.clone(), MAX_ERROR_CONTENT_BYTES));
         error
     };
@@ -158,8 +161,15 @@ fn too_large(id: &ToolId, bytes: usize, cap: usize) -> ToolError {
 pub(super) fn bound_error(mut error: ToolError, redactor: &Redactor) -> ToolError {
     use ToolErrorCode as Code;
     let allowed = [
-        Code::ToolError, Code::ToolTimeout, Code::ToolUnavailable, Code::InvalidArguments, Code::ResultInvalid,
-        Code::ResultTooLarge, Code::Aborted, Code::ApprovalTimeout, Code::UnknownTool,
+        Code::ToolError,
+        Code::ToolTimeout,
+        Code::ToolUnavailable,
+        Code::InvalidArguments,
+        Code::ResultInvalid,
+        Code::ResultTooLarge,
+        Code::Aborted,
+        Code::ApprovalTimeout,
+        Code::UnknownTool,
     ];
     if !allowed.contains(&error.code) {
         error.code = Code::ToolError;

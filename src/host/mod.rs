@@ -11,8 +11,8 @@ mod session;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 pub use builder::{HostBuilder, HostError};
-pub use session::{RunOptions, Session};
 pub(crate) use session::SessionCore;
+pub use session::{RunOptions, Session};
 
 use crate::{
     catalog::{Catalog, Selected, Tool, ToolDefinition, ToolId, View, absent_tool},
@@ -96,10 +96,11 @@ impl HostCore {
         let snapshots: Vec<_> = sources.iter().map(|source| source.snapshot()).collect();
         drop(sources);
         let mut last = self.catalog.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*last {
-            Some(catalog) if catalog.is_of(&snapshots) => catalog.clone(),
-            previous => last.insert(Arc::new(Catalog::derive(snapshots, previous.as_deref()))).clone(),
+        if let Some(catalog) = last.as_ref().filter(|catalog| catalog.is_of(&snapshots)) {
+            return catalog.clone();
         }
+        let derived = Arc::new(Catalog::derive(snapshots, last.as_deref()));
+        last.insert(derived).clone()
     }
 
     pub(crate) fn policy(&self) -> Arc<Policy> {
@@ -132,7 +133,9 @@ impl HostCore {
         let named = |id: &str| id == selector || id.splitn(3, ':').nth(2) == Some(selector);
         let shown = |found: &&Quarantined| {
             let mut parts = found.id.splitn(3, ':');
-            let (Some(source), Some(owner), Some(name)) = (parts.next(), parts.next(), parts.next()) else { return false };
+            let (Some(source), Some(owner), Some(name)) = (parts.next(), parts.next(), parts.next()) else {
+                return false;
+            };
             let definition = ToolDefinition { name: name.to_owned(), ..ToolDefinition::default() };
             let id = ToolId::from_encoded(source, owner, name);
             policy.decide(&absent_tool(id, definition)).effect != Effect::Deny
@@ -149,10 +152,11 @@ impl HostCore {
         let live = live.position(tool.id.as_str()).map(|position| live.entries()[position].tool.clone());
         match live.as_ref().map_or(&tool.unavailable, |live| &live.unavailable) {
             None => Ok(()),
-            Some(reason) => {
-                Err(ToolError::new(ToolErrorCode::ToolUnavailable, format!("{} can not be called just now: {reason}", tool.id))
-                    .suggest("try again later, or use a tool of another source"))
-            }
+            Some(reason) => Err(ToolError::new(
+                ToolErrorCode::ToolUnavailable,
+                format!("{} can not be called just now: {reason}", tool.id),
+            )
+            .suggest("try again later, or use a tool of another source")),
         }
     }
 

@@ -96,24 +96,24 @@ impl Session {
 
     /// Runs a program (mode `code`).
     pub async fn run(&self, code: impl Into<String>, options: RunOptions) -> RunOutcome {
-        let core = &self.0;
         let code = code.into();
-        let Some(sandbox) = &core.host.sandbox else {
-            return Sandbox::refused(&SandboxError::no_sandbox());
+        let session = &self.0;
+        let Some(sandbox) = &session.host.sandbox else {
+            return Sandbox::refused(&SandboxError::Absent);
         };
-        let view = core.view();
-        let run: Arc<str> = format!("{}.r{}", core.id, core.runs.fetch_add(1, Ordering::Relaxed)).into();
-        if let Some(log) = core.log() {
+        let view = session.view();
+        let run: Arc<str> = format!("{}.r{}", session.id, session.runs.fetch_add(1, Ordering::Relaxed)).into();
+        if let Some(log) = session.log() {
             log.write(Event::RunStart {
                 run: run.to_string(),
                 code_bytes: code.len() as u64,
                 catalog: catalog_figures(&view),
             });
         }
-        let bridge = Arc::new(CodeBridge::new(core.clone(), view, run.clone(), options.progress));
-        let limits = options.limits.unwrap_or_else(|| core.host.limits.clone());
+        let bridge = Arc::new(CodeBridge::new(session.clone(), view, run.clone(), options.progress));
+        let limits = options.limits.unwrap_or_else(|| session.host.limits.clone());
         let outcome = sandbox.run(RunRequest { code, limits, bridge, cancel: options.cancel }).await;
-        if let Some(log) = core.log() {
+        if let Some(log) = session.log() {
             log.write(run_end(&run, &outcome));
         }
         outcome

@@ -73,7 +73,7 @@ pub struct Grant {
 impl Grant {
     /// Yes to exactly this call.
     pub fn once(role: Role) -> Self {
-        Self { role, args: ArgumentPattern::Exact, count: 1, valid_for: Duration::from_secs(60) }
+        Self { role, args: ArgumentPattern::Exact, count: 1, valid_for: Duration::from_mins(1) }
     }
 }
 
@@ -219,8 +219,9 @@ impl Preapprovals {
     /// Takes one call, when one is left for this tool as it is now.
     pub fn take(&self, tool: &Tool, danger: bool, scope: &Scope, role: Role) -> bool {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let fits =
-            |(index, rule): (usize, &Matcher)| (state.left[index] > 0 && rule.fits(tool, danger, scope, role)).then_some(index);
+        let fits = |(index, rule): (usize, &Matcher)| {
+            (state.left[index] > 0 && rule.fits(tool, danger, scope, role)).then_some(index)
+        };
         let Some(index) = self.rules.iter().enumerate().find_map(fits) else { return false };
         if *state.seen.entry(tool.id.clone()).or_insert(*tool.fingerprint()) != *tool.fingerprint() {
             return false;

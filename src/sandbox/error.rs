@@ -9,6 +9,9 @@ pub enum SandboxError {
     /// This operating system has no sandbox here. Nobody is at fault; another mode works.
     #[error("programs can not be confined on this operating system; use mode `tools`, or run on Linux")]
     Unsupported,
+    /// The host was put together without a sandbox. The embedder is at fault; structured calls work.
+    #[error("this host has no sandbox to run programs in; give the builder one, or use mode `tools`")]
+    Absent,
     /// The machine does not give what `sandbox.level: strict` needs.
     #[error(
         "sandbox.level `strict` can not be met on this machine; missing: {}; `toolbridge doctor` shows each layer, \

@@ -4,6 +4,7 @@
 //! given out: a source that learns of another tool list swaps in a new one, and runs that hold the old one keep it.
 
 pub mod canned;
+mod embedded;
 pub mod mcp;
 
 use std::sync::Arc;

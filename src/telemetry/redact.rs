@@ -20,22 +20,22 @@ const MIN_SECRET_BYTES: usize = 6;
 /// Common shapes of tokens, each with enough of a marker that prose does not look like one.
 static SHAPES: LazyLock<Regex> = LazyLock::new(|| {
     let shapes = [
-        r"\bsk-[A-Za-z0-9_-]{16,}",                                     // OpenAI, Anthropic and others
-        r"\bgh[pousr]_[A-Za-z0-9]{20,}",                                // GitHub
-        r"\bgithub_pat_[A-Za-z0-9_]{20,}",                              // GitHub, fine-grained
-        r"\bglpat-[A-Za-z0-9_-]{16,}",                                  // GitLab
-        r"\bxox[abeoprs]-[A-Za-z0-9-]{10,}",                            // Slack
-        r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b",                               // AWS
-        r"\bAIza[0-9A-Za-z_-]{30,}",                                    // Google
-        r"\bya29\.[0-9A-Za-z_-]{20,}",                                  // Google OAuth
-        r"\bnpm_[A-Za-z0-9]{30,}",                                      // npm
-        r"\bpypi-[A-Za-z0-9_-]{30,}",                                   // PyPI
-        r"\bhf_[A-Za-z0-9]{20,}",                                       // Hugging Face
-        r"\b[rs]k_(?:live|test)_[A-Za-z0-9]{16,}",                      // Stripe
+        r"\bsk-[A-Za-z0-9_-]{16,}",                // OpenAI, Anthropic and others
+        r"\bgh[pousr]_[A-Za-z0-9]{20,}",           // GitHub
+        r"\bgithub_pat_[A-Za-z0-9_]{20,}",         // GitHub, fine-grained
+        r"\bglpat-[A-Za-z0-9_-]{16,}",             // GitLab
+        r"\bxox[abeoprs]-[A-Za-z0-9-]{10,}",       // Slack
+        r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b",          // AWS
+        r"\bAIza[0-9A-Za-z_-]{30,}",               // Google
+        r"\bya29\.[0-9A-Za-z_-]{20,}",             // Google OAuth
+        r"\bnpm_[A-Za-z0-9]{30,}",                 // npm
+        r"\bpypi-[A-Za-z0-9_-]{30,}",              // PyPI
+        r"\bhf_[A-Za-z0-9]{20,}",                  // Hugging Face
+        r"\b[rs]k_(?:live|test)_[A-Za-z0-9]{16,}", // Stripe
         r"\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*", // JSON Web Token
-        r"(?i)\b(?:bearer|basic)\s+[A-Za-z0-9._~+/=-]{12,}",            // Authorization header
+        r"(?i)\b(?:bearer|basic)\s+[A-Za-z0-9._~+/=-]{12,}", // Authorization header
         r"-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|\z)",
-        r"://[^/\s:@]+:[^/\s:@]+@",                                     // user and password in a URL
+        r"://[^/\s:@]+:[^/\s:@]+@", // user and password in a URL
     ];
     Regex::new(&shapes.join("|")).expect("the shapes above are one valid expression")
 });

@@ -121,7 +121,7 @@ impl SessionLog {
         let dir = &self.settings.dir;
         DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
         if self.settings.retention_days > 0 {
-            remove_old(dir, Duration::from_secs(u64::from(self.settings.retention_days) * 86_400));
+            remove_old(dir, Duration::from_hours(u64::from(self.settings.retention_days) * 24));
         }
         OpenOptions::new().append(true).create(true).mode(0o600).open(self.path())
     }
@@ -133,10 +133,10 @@ fn file_stem(session: &str) -> String {
     if !session.is_empty() && session.len() <= 100 && session.chars().all(plain) && !session.starts_with('.') {
         return session.to_owned();
     }
-    let readable: String = session.chars().filter(|c| c.is_ascii_alphanumeric()).take(40).collect();
+    let readable: String = session.chars().filter(char::is_ascii_alphanumeric).take(40).collect();
     let hash = Sha256::digest(session.as_bytes());
-    let hex: String = hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-    format!("{readable}-{hex}")
+    let number = hash.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
+    format!("{readable}-{number:016x}")
 }
 
 /// Looks for old logs, at most once a day. What can not be removed stays.
@@ -144,7 +144,7 @@ fn remove_old(dir: &Path, keep: Duration) {
     let now = SystemTime::now();
     let age = |path: &Path| now.duration_since(fs::metadata(path).ok()?.modified().ok()?).ok();
     let stamp = dir.join(RETENTION_STAMP);
-    if age(&stamp).is_some_and(|age| age < Duration::from_secs(86_400)) || fs::write(&stamp, b"").is_err() {
+    if age(&stamp).is_some_and(|age| age < Duration::from_hours(24)) || fs::write(&stamp, b"").is_err() {
         return;
     }
     for path in log_files(dir) {

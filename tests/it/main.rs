@@ -5,6 +5,7 @@ mod boundaries;
 mod config;
 mod confine;
 mod confine_syscalls;
+mod dispatch;
 mod docs;
 mod doctor;
 mod lab;
