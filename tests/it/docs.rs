@@ -1,8 +1,10 @@
 //! What the documents promise a stranger is true: their links lead somewhere and their commands exist.
 
 use std::{
+    collections::HashMap,
     fs,
     path::{Path, PathBuf},
+    process::Command,
 };
 
 fn root() -> &'static Path {
@@ -109,4 +111,112 @@ fn no_document_names_a_path_of_the_machine_it_was_written_on() {
         }
     }
     assert!(named.is_empty(), "\n{}", named.join("\n"));
+}
+
+/// Every `toolbridge …` of the documents: whole lines of shell blocks, and inline code. Given as its words.
+fn commands(text: &str) -> Vec<Vec<String>> {
+    let mut found = Vec::new();
+    let mut shell = false;
+    for line in text.lines() {
+        let trimmed = line.trim();
+        if trimmed.starts_with("```") {
+            shell = !shell && matches!(trimmed, "```sh" | "```console" | "```bash");
+            continue;
+        }
+        let starts: Vec<&str> = if shell {
+            let line = trimmed.strip_prefix("$ ").unwrap_or(trimmed);
+            line.split(" | ").chain(line.split(" && ").skip(1)).collect()
+        } else {
+            line.split('`').skip(1).step_by(2).collect()
+        };
+        for start in starts {
+            let start = start.trim_start_matches("./").trim_start_matches("target/release/");
+            if let Some(rest) = start.strip_prefix("toolbridge ") {
+                found.push(words(rest));
+            }
+        }
+    }
+    found
+}
+
+/// The words of a shell command, up to a comment or a redirection. Quotes group; nothing is expanded.
+fn words(command: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let (mut word, mut quote, mut quoted) = (String::new(), None, false);
+    for c in command.chars() {
+        match (quote, c) {
+            (None, '\'' | '"') => (quote, quoted) = (Some(c), true),
+            (Some(open), c) if open == c => quote = None,
+            (None, ' ') => {
+                if quoted || !word.is_empty() {
+                    words.push(std::mem::take(&mut word));
+                }
+                quoted = false;
+            }
+            (None, '#' | '>' | '<' | '|' | '&' | ';') => break,
+            (_, c) => word.push(c),
+        }
+    }
+    if quoted || !word.is_empty() {
+        words.push(word);
+    }
+    words
+}
+
+/// What `toolbridge VERB… --help` says; `None` when there is no such verb.
+fn help(verbs: &[String], known: &mut HashMap<Vec<String>, Option<String>>) -> Option<String> {
+    let ask = || {
+        let output = Command::new(env!("CARGO_BIN_EXE_toolbridge")).args(verbs).arg("--help").output().unwrap();
+        output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
+    };
+    known.entry(verbs.to_vec()).or_insert_with(ask).clone()
+}
+
+#[test]
+fn every_toolbridge_command_in_the_documents_exists_with_its_options() {
+    let mut known = HashMap::new();
+    let mut wrong = Vec::new();
+    let mut seen = 0;
+    for document in documents() {
+        let text = fs::read_to_string(&document).unwrap();
+        for command in commands(&text) {
+            seen += 1;
+            let mut verbs = Vec::new();
+            let mut text = help(&verbs, &mut known).unwrap();
+            let mut problem = None;
+            for word in &command {
+                let option = word.split('=').next().unwrap();
+                if option.starts_with('-') && option.len() > 1 {
+                    let mentions = |c: char| c == ' ' || c == ',' || c == '=' || c == '[' || c == '\n';
+                    if !text.split(mentions).any(|said| said == option) {
+                        problem = Some(format!("no option {option}"));
+                    }
+                } else if text.contains("\nCommands:") && word.chars().all(|c| c.is_ascii_lowercase() || c == '-') {
+                    verbs.push(word.clone());
+                    match help(&verbs, &mut known) {
+                        Some(deeper) => text = deeper,
+                        None => problem = Some(format!("no verb {}", verbs.join(" "))),
+                    }
+                }
+                if problem.is_some() {
+                    break;
+                }
+            }
+            if let Some(problem) = problem {
+                let name = document.strip_prefix(root()).unwrap().display();
+                wrong.push(format!("{name}: toolbridge {}: {problem}", command.join(" ")));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+    assert!(seen > 0, "the documents show commands");
+}
+
+#[test]
+fn the_reader_of_commands_sees_what_a_shell_would() {
+    let text = "use `toolbridge run -e \"return 1\"` or\n```sh\n$ toolbridge call a:b:c '{\"x\": 1}' --json | jq .  # comment\necho x | toolbridge run - > out\n```\n";
+    assert_eq!(
+        commands(text),
+        [vec!["run", "-e", "return 1"], vec!["call", "a:b:c", "{\"x\": 1}", "--json"], vec!["run", "-"],]
+    );
 }
