@@ -30,4 +30,4 @@ v8: tools
 	@scripts/v8
 
 peers: tools
-	@if [ -x scripts/peers ]; then scripts/peers; fi
+	@scripts/peers
