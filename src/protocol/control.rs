@@ -24,6 +24,8 @@ pub(crate) struct WorkerOptions {
     pub(crate) max_memory_bytes: u64,
     /// The kernel ends a worker after this many seconds of CPU, should the host not have done so.
     pub(crate) cpu_seconds: u64,
+    /// Files that a process writes itself to, to join the pool's control group; or why there is none.
+    pub(crate) control_group: Result<Vec<String>, String>,
     /// Layers to leave out, so that a test or `doctor` can see what the others stop. A release build refuses it for workers
     /// that run programs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -14,6 +14,11 @@ pub enum Attempt {
     },
     /// Make another process, with everything that the C library does around it.
     Fork,
+    /// Make many processes that stay until the attempt is over; the answer is their number, or minus `errno`.
+    ForkMany {
+        /// How many.
+        count: u32,
+    },
     /// A system call through the gate of 32-bit programs, without arguments.
     Legacy32 {
         /// Number in the 32-bit table.

@@ -14,7 +14,7 @@ use std::{
 
 use nix::libc;
 
-use super::{Attempted, Pool, SandboxError, WorkerProcess};
+use super::{Attempted, Pool, SandboxError, WorkerProcess, cgroup::MAX_PROCESSES};
 use crate::protocol::{Attempt, Exit, Layer, ProbeArgument, ProbeReply};
 
 /// What an attack is after.
@@ -211,6 +211,15 @@ pub const ATTACKS: &[Attack] = &[
         stopped_by: &[Layer::ResourceLimits, Layer::Seccomp],
         needs_root: false,
         steps: Steps::Machine(|_| vec![Attempt::Fork]),
+        success: no_error,
+    },
+    Attack {
+        name: "many_processes",
+        goal: Goal::Processes,
+        what: "make more processes than one pool may have",
+        stopped_by: &[Layer::ControlGroup, Layer::ResourceLimits, Layer::Seccomp],
+        needs_root: false,
+        steps: Steps::Machine(|_| vec![Attempt::ForkMany { count: MAX_PROCESSES + 64 }]),
         success: no_error,
     },
     Attack {

@@ -192,7 +192,9 @@ async fn stopped(attack: &Attack, pool: &Pool, targets: &Targets) -> Result<Opti
 
 /// The kernel does not hold user 0 to the limit of processes; that is said at the layer that would have left user 0.
 fn exempt(layer: Layer, attack: &Attack, production: &LayerReport) -> bool {
-    layer == Layer::ResourceLimits && attack.name == "fork" && !production.holds(Layer::Capabilities)
+    layer == Layer::ResourceLimits
+        && matches!(attack.name, "fork" | "many_processes")
+        && !production.holds(Layer::Capabilities)
 }
 
 /// Whether every layer that would stop this attack is one that `strict` does without and this machine does not give.

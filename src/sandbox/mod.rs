@@ -2,6 +2,7 @@
 
 pub mod attack;
 mod bridge;
+mod cgroup;
 mod classify;
 mod clock;
 pub mod doctor;

@@ -101,6 +101,7 @@ impl PoolOptions {
             max_memory_bytes: self.max_memory_bytes,
             // The host's own clock ends a run exactly; this one only has to be later than that, and finite.
             cpu_seconds: self.cpu_timeout.as_secs() + 2,
+            control_group: Err("not made for a single worker".into()),
             omit,
         }
     }

@@ -15,10 +15,11 @@ use tokio::sync::oneshot;
 
 use super::{
     SandboxError,
+    cgroup::ControlGroup,
     pool::{PoolOptions, SandboxLevel, Shared},
     process::{Launcher, Origin, Parked},
 };
-use crate::protocol::{Exit, FromZygote, LayerReport, Role, ToZygote, WorkerOptions};
+use crate::protocol::{Exit, FromZygote, Layer, LayerReport, Role, ToZygote, WorkerOptions};
 
 /// Forks, or executed workers, asked for and not yet there. More would only queue in the zygote.
 const MAX_IN_FLIGHT: usize = 16;
@@ -113,6 +114,17 @@ impl Supervisor {
 
     /// Runs until the pool is dropped; then ends and reaps everything.
     pub(super) fn run(mut self) {
+        // Making one takes the kernel some milliseconds, which a pool of one executed worker would not earn back.
+        let group = if self.zygote() && !self.worker_options.omit.contains(&Layer::ControlGroup) {
+            let group = ControlGroup::new(self.options.max_memory_bytes);
+            self.worker_options.control_group = group
+                .as_ref()
+                .map_err(Clone::clone)
+                .map(|group| group.members().iter().map(|member| member.to_string_lossy().into_owned()).collect());
+            group.ok()
+        } else {
+            None
+        };
         // Whatever the options say, one process is started now, so that the caller hears which layers hold.
         self.start_generation();
         while !self.closing {
@@ -130,6 +142,8 @@ impl Supervisor {
         for generation in self.generations.drain(..) {
             generation.launcher.end();
         }
+        // Only now is it empty.
+        drop(group);
     }
 
     fn zygote(&self) -> bool {

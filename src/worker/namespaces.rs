@@ -37,6 +37,7 @@ fn reason_of(layer: Layer, error: Errno) -> String {
 /// Leaves root, then enters every namespace that can be had. The process namespace takes effect with the next fork.
 pub(super) fn enter(options: &WorkerOptions, report: &mut LayerReport) {
     let wanted = |layer: Layer| !options.omit.contains(&layer);
+    join_control_group(options, report);
     if wanted(Layer::Capabilities) {
         leave_root();
     }
@@ -68,6 +69,22 @@ pub(super) fn enter(options: &WorkerOptions, report: &mut LayerReport) {
             Ok(()) => report.hold(layer),
             Err(reason) => report.miss(layer, reason),
         }
+    }
+}
+
+/// Joins the pool's control group, while this process may still write to it. Whatever it forks is born inside.
+fn join_control_group(options: &WorkerOptions, report: &mut LayerReport) {
+    if options.omit.contains(&Layer::ControlGroup) {
+        report.miss(Layer::ControlGroup, OMITTED);
+        return;
+    }
+    match &options.control_group {
+        Err(reason) => report.miss(Layer::ControlGroup, reason.as_str()),
+        // 0 stands for the process that writes it.
+        Ok(members) => match members.iter().try_for_each(|member| fs::write(member, "0")) {
+            Ok(()) => report.hold(Layer::ControlGroup),
+            Err(error) => report.miss(Layer::ControlGroup, format!("joining it: {}", error.kind())),
+        },
     }
 }
 

@@ -60,6 +60,7 @@ fn attempt_now(attempt: Attempt, previous: i64) -> ProbeReply {
             }
             or_errno(child.into())
         }
+        Attempt::ForkMany { count } => fork_many(count),
         Attempt::Legacy32 { number } => legacy(number),
         Attempt::Environment => present(environment_entries()),
         Attempt::Descriptors => present(open_descriptors()),
@@ -87,6 +88,39 @@ fn word_of(argument: &ProbeArgument, previous: i64, buffers: &mut Vec<Vec<u8>>) 
             buffers.last().map_or(0, |buffer| buffer.as_ptr() as u64)
         }
         ProbeArgument::Previous => previous.cast_unsigned(),
+    }
+}
+
+/// Forks children that wait for the end of a pipe, then lets them go and reaps them.
+fn fork_many(count: u32) -> i64 {
+    let mut ends = [0_i32; 2];
+    // SAFETY: the array holds the two descriptors; children only read and end; every child is reaped.
+    unsafe {
+        if libc::pipe(ends.as_mut_ptr()) < 0 {
+            return or_errno(-1);
+        }
+        let mut made = 0;
+        let mut failed = 0;
+        while made < count {
+            let child = libc::fork();
+            if child == 0 {
+                libc::close(ends[1]);
+                let mut byte = 0_u8;
+                libc::read(ends[0], (&raw mut byte).cast(), 1);
+                exit_now(0);
+            }
+            if child < 0 {
+                failed = or_errno(-1);
+                break;
+            }
+            made += 1;
+        }
+        libc::close(ends[1]);
+        libc::close(ends[0]);
+        for _ in 0..made {
+            libc::wait(std::ptr::null_mut());
+        }
+        if failed == 0 { i64::from(made) } else { failed }
     }
 }
 
