@@ -9,6 +9,8 @@ mod dispatch;
 mod docs;
 mod doctor;
 mod lab;
+mod mcp;
+mod mcp_peers;
 mod process;
 mod run_schema;
 mod setup;

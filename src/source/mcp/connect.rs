@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     error::Error,
     io,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError, atomic::Ordering},
     time::Duration,
 };
 
@@ -164,6 +164,7 @@ impl Connection {
                 let spawned = ServerProcess::spawn(settings, &core.stderr);
                 let (mut process, stdin, stdout) =
                     spawned.map_err(|error| Failure::Other(describe_spawn(&error, &settings.command)))?;
+                core.process_id.store(process.id(), Ordering::Relaxed);
                 let transport = StdioTransport::new(stdout, stdin, core.noise.clone());
                 let started = tokio::select! {
                     started = serve_client_with_lifecycle_and_ct(handler, transport, lifecycle, cancel.clone()) => started,

@@ -30,11 +30,11 @@ pub(super) struct Listed {
 /// Why a list could not be read to its end.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ListError {
-    #[error("its tool list repeats the cursor of an earlier page")]
+    #[error("repeats a cursor in its tool list")]
     RepeatedCursor,
-    #[error("its tool list has more than {MAX_PAGES} pages")]
+    #[error("lists its tools on more than {MAX_PAGES} pages")]
     TooManyPages,
-    #[error("its tool list is not one")]
+    #[error("answers the question for its tools with something else")]
     NotAList,
     #[error("{0}")]
     Service(#[from] ServiceError),

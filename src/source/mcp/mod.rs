@@ -16,7 +16,10 @@ mod process;
 mod servers;
 
 use std::{
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{
+        Arc, Mutex, PoisonError, Weak,
+        atomic::{AtomicU32, Ordering},
+    },
     time::Duration,
 };
 
@@ -38,7 +41,7 @@ use self::{
 };
 use super::{Source, SourceSnapshot, SourceState};
 use crate::{
-    catalog::{Tool, ToolId},
+    catalog::{Invoke, Tool, ToolId},
     config::{ServerSettings, ServerTransport},
     tool_error::{ToolError, ToolErrorCode},
 };
@@ -58,7 +61,7 @@ pub struct McpSource {
     stop: CancellationToken,
     /// Joined by `shutdown`; otherwise the supervisor ends by itself when the lease is gone.
     supervisor: Mutex<Option<JoinHandle<()>>>,
-    _lease: Arc<Lease>,
+    lease: Arc<Lease>,
 }
 
 /// Held by the source and by its tools: when the last holder is gone, the supervisor is told to stop.
@@ -74,6 +77,8 @@ pub(super) struct Core {
     link: watch::Sender<LinkState>,
     stderr: Tail,
     noise: Noise,
+    /// Of the newest process; 0 before the first.
+    process_id: AtomicU32,
 }
 
 /// The way to a connected server.
@@ -107,6 +112,7 @@ impl McpSource {
             link: watch::Sender::new(LinkState::Starting),
             stderr: Tail::default(),
             noise: Noise::default(),
+            process_id: AtomicU32::new(0),
             settings,
         });
         let supervisor = Supervisor {
@@ -116,7 +122,7 @@ impl McpSource {
             stop: stop.clone(),
         };
         let supervisor = Mutex::new(Some(tokio::spawn(supervisor.run())));
-        Self { core, snapshots, stop, supervisor, _lease: lease }
+        Self { core, snapshots, stop, supervisor, lease }
     }
 
     /// The server's name.
@@ -141,10 +147,17 @@ impl McpSource {
         settled.map_or_else(|_| self.snapshot(), |snapshot| snapshot.clone())
     }
 
+    /// What calls a tool of this server by name, listed or not.
+    pub fn invoker(&self, name: &str) -> Arc<dyn Invoke> {
+        Arc::new(McpInvoke { core: self.core.clone(), name: name.into(), _lease: self.lease.clone() })
+    }
+
     /// What the server wrote that is not MCP, for a person who looks for a fault; configured secrets are taken out.
     pub fn diagnostics(&self) -> Diagnostics {
         let (stdout_noise_lines, stdout_noise) = self.core.noise.seen();
+        let process_id = self.core.process_id.load(Ordering::Relaxed);
         Diagnostics {
+            process_id: (process_id != 0).then_some(process_id),
             stderr: self.core.redact(&self.core.stderr.text()),
             stdout_noise_lines,
             stdout_noise: stdout_noise.iter().map(|line| self.core.redact(line)).collect(),
@@ -177,6 +190,8 @@ impl std::fmt::Debug for McpSource {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Diagnostics {
+    /// The process that was started last, of a stdio server.
+    pub process_id: Option<u32>,
     /// The end of its stderr.
     pub stderr: String,
     /// Lines on stdout that are no messages, since the first start.

@@ -85,6 +85,11 @@ impl ServerProcess {
         Ok((Self { child, group: Pid::from_raw(id), stderr }, stdin, stdout))
     }
 
+    /// Its process id.
+    pub(super) fn id(&self) -> u32 {
+        self.group.as_raw().unsigned_abs()
+    }
+
     /// Waits until the server itself has ended and says how, in words.
     pub(super) async fn ended(&mut self) -> String {
         use std::os::unix::process::ExitStatusExt;
