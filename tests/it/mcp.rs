@@ -66,10 +66,10 @@ impl Scripted {
         Self::start_with(mode, &json!({}))
     }
 
-    fn start_with(mode: &str, more: &Value) -> Self {
+    fn start_with(mode: &str, extra: &Value) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut entry = entry(mode, folder.path());
-        entry.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        entry.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
         let settings = configured(&json!({ "scripted": entry })).remove(0);
         Self { source: McpSource::start(settings), folder }
     }
