@@ -15,6 +15,7 @@ pub struct Environment(BTreeMap<String, String>);
 
 impl Environment {
     /// Of this process; values that are not Unicode are left out.
+    #[expect(clippy::disallowed_methods, reason = "the one place where the environment is read")]
     pub fn of_process() -> Self {
         std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))

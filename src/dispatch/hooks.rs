@@ -214,6 +214,7 @@ impl Hook for CommandHook {
 }
 
 impl CommandHook {
+    #[expect(clippy::disallowed_methods, reason = "a hook is one of the few that start a process")]
     fn spawn(&self) -> io::Result<Child> {
         let Some((program, arguments)) = self.command.split_first() else {
             return Err(io::ErrorKind::NotFound.into());

@@ -173,6 +173,7 @@ impl Launcher {
     /// Executes the worker binary with an empty environment, nothing but a control socket and a pipe for its last words.
     ///
     /// The kernel ends it when the calling *thread* ends: call this from a thread that lives as long as the pool.
+    #[expect(clippy::disallowed_methods, reason = "the one place where workers are started")]
     pub(super) fn spawn(worker: &Path, options: &WorkerOptions) -> Result<Self, SandboxError> {
         let start = |error: &dyn std::fmt::Display| SandboxError::Start { reason: error.to_string() };
         let (control, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)

@@ -60,6 +60,7 @@ pub(super) struct ServerProcess {
 
 impl ServerProcess {
     /// Starts a server; the tail of its stderr is written to `stderr`.
+    #[expect(clippy::disallowed_methods, reason = "the one place where MCP servers are started")]
     pub(super) fn spawn(settings: &StdioSettings, stderr: &Tail) -> io::Result<(Self, ChildStdin, ChildStdout)> {
         let mut command = Command::new(&settings.command);
         command
