@@ -6,9 +6,9 @@ use futures::future::BoxFuture;
 
 use super::lookup::{self, Ids, Queries};
 use crate::{
-    catalog::{ProgressSink, View},
+    catalog::View,
     dispatch::{self, CallOrigin, CallRequest, RawArguments, Surface},
-    host::SessionCore,
+    host::{CallOptions, SessionCore},
     protocol::BridgeOp,
     sandbox::{Bridge, BridgeReply, BridgeRequest},
     tool_error::{ToolError, ToolErrorCode},
@@ -23,17 +23,13 @@ struct Run {
     session: Arc<SessionCore>,
     view: Arc<View>,
     id: Arc<str>,
-    progress: Option<ProgressSink>,
+    options: CallOptions,
 }
 
 impl CodeBridge {
-    pub(crate) fn new(
-        session: Arc<SessionCore>,
-        view: Arc<View>,
-        id: Arc<str>,
-        progress: Option<ProgressSink>,
-    ) -> Self {
-        Self { run: Arc::new(Run { session, view, id, progress }) }
+    /// `options` say who listens to the run's calls and who approves them.
+    pub(crate) fn new(session: Arc<SessionCore>, view: Arc<View>, id: Arc<str>, options: CallOptions) -> Self {
+        Self { run: Arc::new(Run { session, view, id, options }) }
     }
 }
 
@@ -54,7 +50,8 @@ impl Run {
                     parent,
                     clock: Some(request.clock),
                     trace: request.trace,
-                    progress: self.progress.clone(),
+                    progress: self.options.progress.clone(),
+                    approver: self.options.approver.clone(),
                 };
                 let args = RawArguments::Text(request.payload);
                 let call = CallRequest { selector: request.tool, args, repairs: Vec::new(), origin };

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use super::lookup::{self, Ids, MAX_DESCRIBED, Queries};
 use crate::{
     dispatch::{self, CallOrigin, CallRequest, RawArguments, Surface},
-    host::SessionCore,
+    host::{CallOptions, SessionCore},
     search::MAX_BATCH_QUERIES,
     tool_error::{ToolError, ToolErrorCode},
 };
@@ -128,13 +128,13 @@ pub(crate) fn tool_describe(session: &SessionCore, input: Value) -> StructuredRe
     StructuredResult::of(outcome)
 }
 
-pub(crate) async fn tool_call(session: &SessionCore, input: Value, parent: Option<Arc<str>>) -> StructuredResult {
+pub(crate) async fn tool_call(session: &SessionCore, input: Value, options: CallOptions) -> StructuredResult {
     let view = session.view();
     let call = input_object(input, &mut Vec::new()).and_then(read_call);
     let outcome = match call {
         Err(error) => Err(error),
         Ok(Call { selector, args, repairs }) => {
-            let origin = CallOrigin { parent, ..CallOrigin::of(Surface::Tools) };
+            let origin = CallOrigin::with(Surface::Tools, options);
             let request = CallRequest { selector, args, repairs, origin };
             dispatch::dispatch(session, &view, request).await.map(|reply| reply.json)
         }

@@ -50,7 +50,7 @@ pub(super) async fn approve(
         )
         .suggest("tell the user what you would do and why")
     };
-    let Some(approver) = &host.approver else { return Err(nobody()) };
+    let Some(approver) = origin.approver.as_ref().or(host.approver.as_ref()) else { return Err(nobody()) };
 
     // From here on the run waits for a person: its clock stands still. One question at a time; an answer to the one before
     // may cover this call too.

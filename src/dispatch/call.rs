@@ -5,9 +5,9 @@ use std::{sync::Arc, time::Instant};
 use super::{arguments::RawArguments, result, result::Reply};
 use crate::{
     catalog::{Entry, ProgressSink},
-    host::SessionCore,
+    host::{CallOptions, SessionCore},
     outcome::CallStatus,
-    policy::{ApprovalSource, Decision},
+    policy::{ApprovalSource, Approver, Decision},
     sandbox::{CallTrace, RunClock},
     telemetry::{CallDecision, CallEvent, Event},
     tool_error::{ToolError, ToolErrorCode},
@@ -38,7 +38,7 @@ impl Surface {
 }
 
 /// Where a call comes from and who listens to it.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct CallOrigin {
     /// Through which surface.
     pub surface: Surface,
@@ -50,12 +50,29 @@ pub struct CallOrigin {
     pub trace: CallTrace,
     /// Where the tool's progress goes.
     pub progress: Option<ProgressSink>,
+    /// Who is asked for an approval, when it is not whom the host asks: the person behind the client that made the call.
+    pub approver: Option<Arc<dyn Approver>>,
 }
 
 impl CallOrigin {
+    /// A call that belongs to no run, with what its caller asks for.
+    pub fn with(surface: Surface, options: CallOptions) -> Self {
+        let CallOptions { parent, progress, approver } = options;
+        Self { parent, progress, approver, ..Self::of(surface) }
+    }
+
     /// A call that belongs to no run.
     pub fn of(surface: Surface) -> Self {
-        Self { surface, parent: None, clock: None, trace: CallTrace::default(), progress: None }
+        Self { surface, parent: None, clock: None, trace: CallTrace::default(), progress: None, approver: None }
+    }
+}
+
+impl std::fmt::Debug for CallOrigin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CallOrigin")
+            .field("surface", &self.surface)
+            .field("parent", &self.parent)
+            .finish_non_exhaustive()
     }
 }
 

@@ -20,6 +20,8 @@ const MAX_ERROR_CONTENT_BYTES: usize = 64 * 1024;
 /// A successful answer as it goes out.
 #[derive(Debug, Clone)]
 pub struct Reply {
+    /// Whether `details` is the structured content that the tool gave.
+    pub structured: bool,
     /// JSON text of `{tool: {id, name, source}, result: {content, details, isError: false}}`.
     pub json: String,
 }
@@ -60,6 +62,7 @@ pub(super) fn bound(
         return Err(tool_said_no(entry, output));
     }
     check_output(entry, &output)?;
+    let structured = output.structured_content.is_some();
     let details = details(&mut output);
     let id = &entry.tool.id;
     let json = encode(id, &output.content, &details).map_err(|_| {
@@ -68,7 +71,7 @@ pub(super) fn bound(
     if json.len() > max_frame_bytes {
         return Err(too_large(id, json.len(), max_frame_bytes));
     }
-    Ok(Reply { json })
+    Ok(Reply { structured, json })
 }
 
 fn encode(id: &ToolId, content: &[Value], details: &Value) -> serde_json::Result<String> {

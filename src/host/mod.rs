@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 pub use builder::{HostBuilder, HostError};
 pub(crate) use session::SessionCore;
-pub use session::{RunOptions, Session};
+pub use session::{CallOptions, RunOptions, Session};
 
 use crate::{
     catalog::{Catalog, Selected, Tool, ToolDefinition, ToolId, View, absent_tool},

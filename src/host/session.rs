@@ -18,7 +18,7 @@ use crate::{
     catalog::{Entry, ProgressSink, View},
     dispatch::{self, Brakes, CallOrigin, CallRequest, RawArguments, Reply, Surface},
     outcome::RunOutcome,
-    policy::{Decision, Grants, PolicyError, Role, Scope},
+    policy::{Approver, Decision, Grants, PolicyError, Role, Scope},
     sandbox::{Limits, RunRequest, Sandbox, SandboxError},
     telemetry::{CatalogFigures, Event, SessionLog, SourceCount},
     tool_error::ToolError,
@@ -48,8 +48,25 @@ pub(crate) struct SessionCore {
     runs: AtomicU64,
 }
 
+/// How one call is to be made.
+#[derive(Clone, Default)]
+pub struct CallOptions {
+    /// Id of the model's own call, for the record.
+    pub parent: Option<Arc<str>>,
+    /// Where the tool's progress goes.
+    pub progress: Option<ProgressSink>,
+    /// Who is asked for an approval, when it is not whom the host asks.
+    pub approver: Option<Arc<dyn Approver>>,
+}
+
+impl std::fmt::Debug for CallOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CallOptions").field("parent", &self.parent).finish_non_exhaustive()
+    }
+}
+
 /// How one program is to be run.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 pub struct RunOptions {
     /// Limits instead of the host's; lower ones, when a model asks for them.
     pub limits: Option<Limits>,
@@ -57,6 +74,14 @@ pub struct RunOptions {
     pub cancel: CancellationToken,
     /// Where the tools' progress goes.
     pub progress: Option<ProgressSink>,
+    /// Who is asked for approvals, when it is not whom the host asks.
+    pub approver: Option<Arc<dyn Approver>>,
+}
+
+impl std::fmt::Debug for RunOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RunOptions").field("limits", &self.limits).finish_non_exhaustive()
+    }
 }
 
 impl Session {
@@ -110,7 +135,8 @@ impl Session {
                 catalog: catalog_figures(&view),
             });
         }
-        let bridge = Arc::new(CodeBridge::new(session.clone(), view, run.clone(), options.progress));
+        let calls = CallOptions { parent: None, progress: options.progress, approver: options.approver };
+        let bridge = Arc::new(CodeBridge::new(session.clone(), view, run.clone(), calls));
         let limits = options.limits.unwrap_or_else(|| session.host.limits.clone());
         let outcome = sandbox.run(RunRequest { code, limits, bridge, cancel: options.cancel }).await;
         if let Some(log) = session.log() {
@@ -129,19 +155,14 @@ impl Session {
         crate::bridge::tool_describe(&self.0, input)
     }
 
-    /// `tool_call` (mode `tools`). `parent` is the id of the model's own call.
-    pub async fn tool_call(&self, input: Value, parent: Option<Arc<str>>) -> StructuredResult {
-        crate::bridge::tool_call(&self.0, input, parent).await
+    /// `tool_call` (mode `tools`).
+    pub async fn tool_call(&self, input: Value, options: CallOptions) -> StructuredResult {
+        crate::bridge::tool_call(&self.0, input, options).await
     }
 
     /// Calls one tool directly, as a person does.
-    pub async fn call(
-        &self,
-        selector: &str,
-        args: RawArguments,
-        progress: Option<ProgressSink>,
-    ) -> Result<Reply, ToolError> {
-        let origin = CallOrigin { progress, ..CallOrigin::of(Surface::Direct) };
+    pub async fn call(&self, selector: &str, args: RawArguments, options: CallOptions) -> Result<Reply, ToolError> {
+        let origin = CallOrigin::with(Surface::Direct, options);
         let view = self.0.view();
         let call = CallRequest { selector: selector.to_owned(), args, repairs: Vec::new(), origin };
         dispatch::dispatch(&self.0, &view, call).await
@@ -150,6 +171,18 @@ impl Session {
     /// Number of calls so far, and of those whose tool really ran.
     pub fn calls(&self) -> (u64, u64) {
         (self.0.calls.load(Ordering::Relaxed), self.0.executed.load(Ordering::Relaxed))
+    }
+
+    /// Writes a row of its log, for what happens at a front door.
+    pub fn record(&self, event: Event) {
+        if let Some(log) = self.0.log() {
+            log.write(event);
+        }
+    }
+
+    /// Its role.
+    pub fn role(&self) -> Role {
+        self.0.role
     }
 
     /// Rows of the session log that could not be written.

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use toolbridge::{
     catalog::{Invocation, Invoke, Tool, ToolDefinition, ToolId, ToolOutput},
     dispatch::RawArguments,
-    host::{Host, HostBuilder, Session},
+    host::{CallOptions, Host, HostBuilder, Session},
     policy::Scope,
     sandbox::Limits,
     source::FixedSource,
@@ -35,12 +35,12 @@ pub(crate) fn session(host: HostBuilder) -> Session {
 }
 
 pub(crate) async fn call(session: &Session, selector: &str, args: Value) -> Result<Value, ToolError> {
-    let reply = session.call(selector, RawArguments::Value(args), None).await?;
+    let reply = session.call(selector, RawArguments::Value(args), CallOptions::default()).await?;
     Ok(serde_json::from_str(&reply.json).unwrap())
 }
 
 async fn call_text(session: &Session, selector: &str, args: &str) -> Result<Value, ToolError> {
-    let reply = session.call(selector, RawArguments::Text(args.to_owned()), None).await?;
+    let reply = session.call(selector, RawArguments::Text(args.to_owned()), CallOptions::default()).await?;
     Ok(serde_json::from_str(&reply.json).unwrap())
 }
 
