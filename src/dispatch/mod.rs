@@ -1,6 +1,6 @@
 //! The one path to a side effect: resolve, scope, validate, policy, hooks, approval, schedule, execute, bound, record.
 //!
-//! Every front door and both modes call [`dispatch`]; nothing else invokes a tool. Invariant: whatever is not clearly
+//! Every front door and both modes call `dispatch()`; nothing else invokes a tool. Invariant: whatever is not clearly
 //! allowed does not happen, and whatever happens (or does not) is recorded once, also when the caller goes away half way.
 
 mod approve;
