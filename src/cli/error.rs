@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use crate::outcome::RunErrorCode;
+use crate::{outcome::RunErrorCode, tool_error::ToolErrorCode};
 
 /// Wrong arguments, or a file that can not be used.
 pub(crate) const USAGE: u8 = 2;
@@ -24,6 +24,15 @@ Exit codes:
   5    sandbox_unavailable: this machine does not give what sandbox.level asks for
   6    worker_crashed, protocol
   130  aborted (Ctrl-C)";
+
+/// As printed by `--help` of the verbs that search, describe and call.
+pub(crate) const CALL_EXIT_CODES: &str = "\
+Exit codes:
+  0    done
+  1    the tool failed: tool_error, tool_timeout, tool_unavailable, result_invalid, result_too_large, aborted
+  2    wrong arguments, or a file that can not be used
+  3    the call was not made: unknown_tool, ambiguous_tool, not_in_scope, invalid_arguments, loop_detected, call_limit
+  4    the call was refused: denied, approval_denied, approval_timeout, hook_blocked";
 
 /// Why a verb could not do its work; a program that fails is an outcome, not one of these.
 #[derive(Debug, thiserror::Error)]
@@ -55,6 +64,26 @@ impl CliError {
             Self::Input { .. } | Self::Usage(_) => USAGE,
             Self::System { .. } => SANDBOX,
         })
+    }
+}
+
+/// The exit code of a call that failed.
+pub(crate) fn exit_code_of_call(code: ToolErrorCode) -> u8 {
+    use ToolErrorCode as Code;
+    match code {
+        Code::ToolError
+        | Code::ToolTimeout
+        | Code::ToolUnavailable
+        | Code::ResultInvalid
+        | Code::ResultTooLarge
+        | Code::Aborted => 1,
+        Code::UnknownTool
+        | Code::AmbiguousTool
+        | Code::NotInScope
+        | Code::InvalidArguments
+        | Code::LoopDetected
+        | Code::CallLimit => 3,
+        Code::Denied | Code::ApprovalDenied | Code::ApprovalTimeout | Code::HookBlocked => 4,
     }
 }
 

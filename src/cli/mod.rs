@@ -2,11 +2,16 @@
 //!
 //! Must never do work that the verb at hand does not need: `toolbridge run` is measured from its first instruction.
 
+mod approver;
+mod catalog;
 mod completions;
 mod doctor;
 mod error;
+mod host;
 mod printer;
 mod run;
+mod sessions;
+mod tools;
 mod version;
 
 use std::{future::Future, process::ExitCode};
@@ -25,6 +30,11 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Verb {
     Run(Box<run::RunArgs>),
+    Tools(Box<tools::ToolsArgs>),
+    Search(Box<catalog::SearchArgs>),
+    Describe(Box<catalog::DescribeArgs>),
+    Call(Box<catalog::CallArgs>),
+    Sessions(sessions::SessionsArgs),
     Doctor(doctor::DoctorArgs),
     Completions(completions::CompletionsArgs),
 }
@@ -40,6 +50,11 @@ pub fn main() -> ExitCode {
     };
     let result = match cli.verb {
         Verb::Run(args) => run::run(*args),
+        Verb::Tools(args) => tools::run(&args),
+        Verb::Search(args) => catalog::search(&args),
+        Verb::Describe(args) => catalog::describe(&args),
+        Verb::Call(args) => catalog::call(&args),
+        Verb::Sessions(args) => sessions::run(&args),
         Verb::Doctor(args) => doctor::run(&args),
         Verb::Completions(args) => completions::run(&args),
     };

@@ -22,8 +22,12 @@ const TREE_MESSAGE_CHARS: usize = 120;
 pub(crate) fn data(value: &impl serde::Serialize) -> Result<(), CliError> {
     let mut text = serde_json::to_string_pretty(value).expect("outcomes have string keys only");
     text.push('\n');
+    to_stdout(text.as_bytes())
+}
+
+fn to_stdout(bytes: &[u8]) -> Result<(), CliError> {
     let mut stdout = std::io::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+    match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
         // Whoever reads has seen enough, e.g. `| head`.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         Err(error) => Err(CliError::System { doing: "writing to stdout".into(), reason: error.to_string() }),
@@ -34,6 +38,21 @@ pub(crate) fn data(value: &impl serde::Serialize) -> Result<(), CliError> {
 /// Says why a verb could not do its work.
 pub(crate) fn error(error: &CliError) {
     say(&format!("{ERROR}error{ERROR:#}: {}\n", shown(&error.to_string())));
+}
+
+/// Says what should be known and is no error.
+pub(crate) fn warn(text: &str) {
+    say(&format!("{WARNING}warning{WARNING:#}: {}\n", shown(text)));
+}
+
+/// Says what is going on.
+pub(crate) fn note(text: &str) {
+    say(&format!("{DIM}{}{DIM:#}\n", shown(text)));
+}
+
+/// Writes text to stdout.
+pub(crate) fn lines(text: &str) -> Result<(), CliError> {
+    to_stdout(shown(text).as_bytes())
 }
 
 /// Writes to stderr, without colours where they are not wanted.
@@ -159,7 +178,7 @@ fn milliseconds(ms: f64) -> String {
 }
 
 /// Text as it may be shown: whatever a terminal would obey is replaced; line ends and tabs stay.
-fn shown(text: &str) -> Cow<'_, str> {
+pub(crate) fn shown(text: &str) -> Cow<'_, str> {
     let harmless = |c: char| matches!(c, '\n' | '\t') || !(c.is_control() || is_bidirectional(c));
     if text.chars().all(harmless) {
         return text.into();

@@ -4,6 +4,7 @@ use std::{
     io::{IsTerminal, Read},
     path::{Path, PathBuf},
     process::ExitCode,
+    sync::Arc,
     time::Duration,
 };
 
@@ -11,11 +12,13 @@ use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use tokio_util::sync::CancellationToken;
 
-use super::{CliError, error, printer};
+use super::{CliError, error, host::HostArgs, printer};
 use crate::{
+    config,
+    host::RunOptions,
     outcome::{RunOutcome, Warning},
     protocol::Position,
-    sandbox::{self, Limits, PoolOptions, Range, RunRequest, Sandbox, SandboxLevel},
+    sandbox::{self, Limits, PoolOptions, Range, Sandbox, SandboxLevel},
 };
 
 /// What takes longer shows that it lives.
@@ -39,15 +42,14 @@ pub(crate) struct RunArgs {
     /// Print the whole outcome as JSON, and nothing to stderr.
     #[arg(long)]
     json: bool,
-    /// Tools with canned answers, from a JSON or JSON5 file.
-    #[arg(long, value_name = "FILE")]
-    catalog: Option<PathBuf>,
-    /// How much of the sandbox has to hold.
-    #[arg(long, value_name = "LEVEL", default_value = "strict")]
-    level: Level,
+    /// How much of the sandbox has to hold [default: the configuration's, else strict]
+    #[arg(long, value_name = "LEVEL")]
+    level: Option<Level>,
     /// Compile hot code to machine code (faster in long loops, needs executable memory).
     #[arg(long)]
     jit: bool,
+    #[command(flatten)]
+    host: HostArgs,
     #[command(flatten)]
     limits: LimitArgs,
 }
@@ -153,41 +155,42 @@ impl LimitArgs {
 }
 
 pub(crate) fn run(args: RunArgs) -> Result<ExitCode, CliError> {
-    let tools = match &args.catalog {
-        Some(file) => crate::source::canned::parse(&read_text(file, u64::MAX)?).map_err(|problem| CliError::Input {
-            file: file.display().to_string(),
-            problem: format!("not a catalog: {problem}"),
-        })?,
-        None => Vec::new(),
-    };
     let code = match (args.eval, &args.file) {
         (Some(code), _) => code,
         (None, Some(file)) => read_text(file, MAX_READ_BYTES)?,
         (None, None) => return Err(CliError::Usage("give a FILE, `-` for stdin, or -e CODE".into())),
     };
-    let (limits, mut warnings) = args.limits.apply(Limits::default());
+    let loaded = args.host.load()?;
+    let (limits, mut warnings) = args.limits.apply(loaded.settings.limits.clone());
     let options = PoolOptions {
-        level: match args.level {
-            Level::Strict => SandboxLevel::Strict,
-            Level::BestEffort => SandboxLevel::BestEffort,
+        level: match (args.level, loaded.settings.sandbox.level) {
+            (Some(Level::Strict), _) | (None, config::SandboxLevel::Strict) => SandboxLevel::Strict,
+            (Some(Level::BestEffort), _) | (None, config::SandboxLevel::BestEffort) => SandboxLevel::BestEffort,
         },
-        jit: args.jit,
+        jit: args.jit || loaded.settings.sandbox.jit,
         max_heap_bytes: limits.max_heap_bytes,
         max_memory_bytes: limits.max_memory_bytes,
         cpu_timeout: limits.cpu_timeout,
         ..PoolOptions::default()
     }
     .one_shot();
-    let bridge = crate::source::canned::bridge(tools);
     let mut outcome = super::block_on(async {
-        let cancel = CancellationToken::new();
         let sandbox = match Sandbox::new(options) {
-            Ok(sandbox) => sandbox,
-            Err(error) => return Sandbox::refused(&error),
+            Ok(sandbox) => Arc::new(sandbox),
+            Err(error) => return Ok(Sandbox::refused(&error)),
         };
-        let run = sandbox.run(RunRequest { code, limits, bridge, cancel: cancel.clone() });
-        attended(run, &cancel, !args.json).await
-    })?;
+        let connected = args.host.connect(&loaded, limits, Some(sandbox), !args.json).await?;
+        let session = connected.session(&args.host)?;
+        let cancel = CancellationToken::new();
+        let run = session.run(code, RunOptions { cancel: cancel.clone(), ..RunOptions::default() });
+        let mut outcome = attended(run, &cancel, !args.json).await;
+        let known = connected.warnings.iter().cloned();
+        outcome
+            .warnings
+            .splice(..0, known.map(|message| Warning { code: "configuration".into(), message, position: None }));
+        connected.shutdown().await;
+        Ok::<_, CliError>(outcome)
+    })??;
     warnings.append(&mut outcome.warnings);
     outcome.warnings = warnings;
     if args.json {
@@ -245,7 +248,7 @@ async fn interrupted() {
 }
 
 /// The text of a file, or of stdin for `-`.
-fn read_text(file: &Path, max_bytes: u64) -> Result<String, CliError> {
+pub(crate) fn read_text(file: &Path, max_bytes: u64) -> Result<String, CliError> {
     let name = if file == Path::new("-") { "stdin".to_owned() } else { file.display().to_string() };
     let input = |problem: String| CliError::Input { file: name.clone(), problem };
     let mut bytes = Vec::new();

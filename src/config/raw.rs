@@ -13,6 +13,8 @@ use serde::{
 };
 use serde_json::Value;
 
+use crate::policy::{AgentSettings, Match, ProfileSettings, Role, Rule};
+
 /// A number of milliseconds, bytes or things; brought into its limit's range later.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Serialize)]
 #[serde(transparent)]
@@ -70,14 +72,14 @@ pub(super) struct RawConfig {
     /// The bridge, policy and what is said of single tools.
     pub tools: RawTools,
     /// Named sets of tools and servers.
-    pub profiles: BTreeMap<String, RawProfile>,
+    pub profiles: BTreeMap<String, ProfileSettings>,
     /// Which role applies when an agent names none.
     pub roles: RawRoles,
     /// Who may use tools marked owner-only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
     /// Agents by name.
-    pub agents: BTreeMap<String, RawAgent>,
+    pub agents: BTreeMap<String, AgentSettings>,
     /// Commands that see calls.
     pub hooks: RawHooks,
     /// Approvals.
@@ -258,7 +260,7 @@ pub(super) struct RawTools {
     #[serde(rename = "tool_search", skip_serializing_if = "Option::is_none")]
     pub tool_search_snake: Option<RawToolSearchSnake>,
     /// Rules, in order.
-    pub policy: Vec<RuleSettings>,
+    pub policy: Vec<Rule>,
     /// Names for sets of patterns.
     pub groups: BTreeMap<String, Vec<String>>,
     /// Patterns of tools that never overlap themselves.
@@ -466,193 +468,13 @@ impl JsonSchema for RawToolSearch {
     }
 }
 
-/// One policy rule.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct RuleSettings {
-    /// What it speaks of: an id pattern, or conditions that must all hold.
-    #[serde(rename = "match")]
-    pub matcher: MatchSettings,
-    /// What it says.
-    pub decision: DecisionSetting,
-    /// Why; shown to whoever is refused.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
-}
-
-/// What a rule says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum DecisionSetting {
-    /// May be called.
-    Allow,
-    /// A person is asked.
-    Ask,
-    /// Not in the catalog.
-    Deny,
-}
-
-/// What a rule speaks of; every condition given must hold. In short form, a pattern of ids.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct MatchSettings(pub MatchFields);
-
-/// The conditions of a rule; a list holds when any of its patterns does.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
-pub struct MatchFields {
-    /// Patterns of ids.
-    #[serde(deserialize_with = "one_or_many", skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "one_or_many_schema")]
-    pub id: Vec<String>,
-    /// Patterns of names.
-    #[serde(deserialize_with = "one_or_many", skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "one_or_many_schema")]
-    pub name: Vec<String>,
-    /// `openclaw`, `mcp` or `client`.
-    #[serde(deserialize_with = "one_or_many", skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "one_or_many_schema")]
-    pub source: Vec<String>,
-    /// Patterns of servers and plugins.
-    #[serde(deserialize_with = "one_or_many", skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "one_or_many_schema")]
-    pub owner: Vec<String>,
-    /// Names of `tools.groups`.
-    #[serde(deserialize_with = "one_or_many", skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "one_or_many_schema")]
-    pub group: Vec<String>,
-    /// Whether the tool is dangerous.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub danger: Option<bool>,
-    /// Whether the tool only reads.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub read_only: Option<bool>,
-    /// Patterns of agents.
-    #[serde(deserialize_with = "one_or_many", skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "one_or_many_schema")]
-    pub agent: Vec<String>,
-    /// Patterns of profiles.
-    #[serde(deserialize_with = "one_or_many", skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "one_or_many_schema")]
-    pub profile: Vec<String>,
-    /// Roles.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub role: Vec<RoleSetting>,
-    /// Patterns of sessions.
-    #[serde(deserialize_with = "one_or_many", skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "one_or_many_schema")]
-    pub session: Vec<String>,
-    /// Sandbox levels that really hold.
-    #[serde(deserialize_with = "one_or_many", skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "one_or_many_schema")]
-    pub sandbox: Vec<String>,
-}
-
-fn one_or_many<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
-    struct OneOrMany;
-    impl<'de> Visitor<'de> for OneOrMany {
-        type Value = Vec<String>;
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a pattern or a list of patterns")
-        }
-        fn visit_str<E: de::Error>(self, value: &str) -> Result<Self::Value, E> {
-            Ok(vec![value.to_owned()])
-        }
-        fn visit_seq<A: de::SeqAccess<'de>>(self, mut sequence: A) -> Result<Self::Value, A::Error> {
-            let mut patterns = Vec::new();
-            while let Some(pattern) = sequence.next_element()? {
-                patterns.push(pattern);
-            }
-            Ok(patterns)
-        }
-    }
-    deserializer.deserialize_any(OneOrMany)
-}
-
-fn one_or_many_schema(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({ "anyOf": [{ "type": "string" }, { "type": "array", "items": { "type": "string" } }] })
-}
-
-impl<'de> Deserialize<'de> for MatchSettings {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct MatchVisitor;
-        impl<'de> Visitor<'de> for MatchVisitor {
-            type Value = MatchSettings;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a pattern of ids or an object of conditions")
-            }
-            fn visit_str<E: de::Error>(self, value: &str) -> Result<MatchSettings, E> {
-                Ok(MatchSettings(MatchFields { id: vec![value.to_owned()], ..Default::default() }))
-            }
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<MatchSettings, A::Error> {
-                MatchFields::deserialize(MapAccessDeserializer::new(map)).map(MatchSettings)
-            }
-        }
-        deserializer.deserialize_any(MatchVisitor)
-    }
-}
-
-impl Serialize for MatchSettings {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.0.serialize(serializer)
-    }
-}
-
-impl JsonSchema for MatchSettings {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Match".into()
-    }
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let fields = generator.subschema_for::<MatchFields>();
-        json_schema!({ "anyOf": [{ "type": "string" }, fields] })
-    }
-}
-
-/// A named set of tools and servers.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
-#[schemars(rename = "Profile")]
-pub(super) struct RawProfile {
-    /// Patterns of the tools it shows.
-    pub tools: Vec<String>,
-    /// Servers and plugins it shows.
-    pub integrations: Vec<String>,
-}
-
 /// Which role applies when an agent names none.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 #[schemars(rename = "Roles")]
 pub(super) struct RawRoles {
     /// The role.
-    pub default: RoleSetting,
-}
-
-/// What a caller may do at most.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum RoleSetting {
-    /// Read-only tools.
-    Reader,
-    /// And writes without danger.
-    #[default]
-    Operator,
-    /// And may approve danger.
-    Admin,
-}
-
-/// What is special about one agent.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
-#[schemars(rename = "Agent")]
-pub(super) struct RawAgent {
-    /// Its role.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub role: Option<RoleSetting>,
-    /// Its profile.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub profile: Option<String>,
-    /// Rules for it alone, before the common ones.
-    pub policy: Vec<RuleSettings>,
+    pub default: Role,
 }
 
 /// Commands that see calls.
@@ -673,7 +495,7 @@ pub(super) struct RawHooks {
 pub(super) struct RawHook {
     /// Which tools it sees; all when absent.
     #[serde(rename = "match", default)]
-    pub matcher: MatchSettings,
+    pub matches: Match,
     /// Program and arguments; JSON on stdin and stdout.
     pub command: Vec<String>,
     /// Milliseconds it may take.

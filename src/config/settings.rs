@@ -5,11 +5,11 @@ use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc, time::Duration};
 
 use serde::{Serialize, Serializer};
 
-pub use super::raw::{
-    BridgeMode, DecisionSetting, Enabled, MatchFields, MatchSettings, NativeTool, RoleSetting, RuleSettings,
-    SandboxLevel, SkillState,
+pub use super::raw::{BridgeMode, Enabled, NativeTool, SandboxLevel, SkillState};
+use crate::{
+    policy::{AgentSettings, Match, PolicySettings, ProfileSettings, Role, Rule},
+    sandbox::Limits,
 };
-use crate::sandbox::Limits;
 
 /// A value that must never be shown: its debug and serialised forms are `[redacted]`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -68,7 +68,7 @@ pub struct Settings {
     /// Named sets of tools and servers.
     pub profiles: BTreeMap<String, ProfileSettings>,
     /// Role of an agent that names none.
-    pub default_role: RoleSetting,
+    pub default_role: Role,
     /// Who may use tools marked owner-only.
     pub owner: Option<String>,
     /// Agents by name.
@@ -224,7 +224,7 @@ pub struct ToolsSettings {
     /// How tools are shown to a model.
     pub tool_search: ToolSearchSettings,
     /// Rules, in order.
-    pub policy: Vec<RuleSettings>,
+    pub policy: Vec<Rule>,
     /// Names for sets of patterns.
     pub groups: BTreeMap<String, Vec<String>>,
     /// Patterns of tools that never overlap themselves.
@@ -283,28 +283,6 @@ impl Default for ToolSearchSettings {
     }
 }
 
-/// A named set of tools and servers.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct ProfileSettings {
-    /// Patterns of the tools it shows.
-    pub tools: Vec<String>,
-    /// Servers and plugins it shows.
-    pub integrations: Vec<String>,
-}
-
-/// What is special about one agent.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct AgentSettings {
-    /// Its role, when not the default one.
-    pub role: Option<RoleSetting>,
-    /// Its profile.
-    pub profile: Option<String>,
-    /// Rules for it alone, before the common ones.
-    pub policy: Vec<RuleSettings>,
-}
-
 /// Commands that see calls.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[non_exhaustive]
@@ -322,7 +300,7 @@ pub struct HooksSettings {
 pub struct HookSettings {
     /// Which tools it sees.
     #[serde(rename = "match")]
-    pub matcher: MatchSettings,
+    pub matches: Match,
     /// Program and arguments; never empty.
     pub command: Vec<String>,
     /// Folder it runs in: that of the configuration file.
@@ -447,7 +425,7 @@ impl Default for Settings {
             native: NativeSettings::default(),
             tools: ToolsSettings::default(),
             profiles: BTreeMap::new(),
-            default_role: RoleSetting::Operator,
+            default_role: Role::Operator,
             owner: None,
             agents: BTreeMap::new(),
             hooks: HooksSettings::default(),
@@ -463,6 +441,21 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// Everything that is said about who may use what.
+    pub fn policy(&self) -> PolicySettings {
+        PolicySettings {
+            rules: self.tools.policy.clone(),
+            groups: self.tools.groups.clone(),
+            sequential: self.tools.sequential.clone(),
+            direct: self.tools.direct.clone(),
+            danger: self.tools.danger.clone(),
+            owner_only: self.tools.owner_only.clone(),
+            profiles: self.profiles.clone(),
+            agents: self.agents.clone(),
+            default_role: self.default_role,
+        }
+    }
+
     /// Every configured value that must not appear in an output, a log or an error: variables and headers of servers,
     /// keys, what `log.redact` names. Values that every server inherits (PATH and the like) are no secrets.
     pub fn secrets(&self) -> Vec<Secret> {

@@ -9,19 +9,18 @@ use std::{
 
 use super::{
     Environment,
-    raw::{
-        Amount, RawConfig, RawGateway, RawHook, RawNative, RawServer, RawToolSearchFields, RawToolSearchSnake,
-        RuleSettings,
-    },
+    raw::{Amount, RawConfig, RawGateway, RawHook, RawNative, RawServer, RawToolSearchFields, RawToolSearchSnake},
     settings::{
-        AgentLoopSettings, AgentSettings, GatewayKey, GatewaySettings, HookSettings, HooksSettings, HttpSettings,
-        LogSettings, NativeSettings, OAuthSettings, PluginSettings, ProfileSettings, ProviderSettings, SandboxSettings,
-        Secret, ServerSettings, ServerTransport, Settings, SkillsSettings, StdioSettings, ToolSearchSettings,
-        ToolsSettings,
+        AgentLoopSettings, GatewayKey, GatewaySettings, HookSettings, HooksSettings, HttpSettings, LogSettings,
+        NativeSettings, OAuthSettings, PluginSettings, ProviderSettings, SandboxSettings, Secret, ServerSettings,
+        ServerTransport, Settings, SkillsSettings, StdioSettings, ToolSearchSettings, ToolsSettings,
     },
     variables::Variables,
 };
-use crate::sandbox::{self, Limits, Range};
+use crate::{
+    policy::{Matcher, Policy},
+    sandbox::{self, Limits, Range},
+};
 
 const SERVER_TIMEOUT_MS: Range = Range { name: "timeout", ..sandbox::TOOL_TIMEOUT_MS };
 const STARTUP_TIMEOUT_MS: Range = Range { name: "startupTimeout", default: 30_000, min: 100, max: 600_000 };
@@ -58,42 +57,25 @@ impl Validator<'_> {
         let search = raw.tools.tool_search.as_ref().map(|search| search.0.clone()).unwrap_or_default();
         let search = with_snake(search, raw.tools.tool_search_snake.as_ref());
         let limits = self.limits(raw, &search);
-        let agents = raw.agents.iter();
         let inherited: BTreeMap<String, Secret> =
             self.environment().inherited().into_iter().map(|(name, value)| (name, Secret::new(value))).collect();
-        Ok(Settings {
+        let settings = Settings {
             mcp_servers: Vec::new(),
             plugins: self.plugins(&raw.plugins.paths),
             native: self.native(&raw.native),
             tools: ToolsSettings {
                 tool_search: self.tool_search(&search),
-                policy: rules(&raw.tools.policy),
+                policy: raw.tools.policy.clone(),
                 groups: raw.tools.groups.clone(),
                 sequential: raw.tools.sequential.clone(),
                 direct: raw.tools.direct.clone(),
                 danger: raw.tools.danger.clone(),
                 owner_only: raw.tools.owner_only.clone(),
             },
-            profiles: raw
-                .profiles
-                .iter()
-                .map(|(name, profile)| {
-                    let (tools, integrations) = (profile.tools.clone(), profile.integrations.clone());
-                    (name.clone(), ProfileSettings { tools, integrations })
-                })
-                .collect(),
+            profiles: raw.profiles.clone(),
             default_role: raw.roles.default,
             owner: raw.owner.clone(),
-            agents: agents
-                .map(|(name, agent)| {
-                    if let Some(profile) = agent.profile.as_ref().filter(|profile| !raw.profiles.contains_key(*profile))
-                    {
-                        return Err(format!("agents.{name}.profile: there is no profile \"{profile}\""));
-                    }
-                    let (role, profile, policy) = (agent.role, agent.profile.clone(), rules(&agent.policy));
-                    Ok((name.clone(), AgentSettings { role, profile, policy }))
-                })
-                .collect::<Result<_, _>>()?,
+            agents: raw.agents.clone(),
             hooks: HooksSettings {
                 before_tool_call: self.hooks(&raw.hooks.before_tool_call, "before_tool_call", &inherited)?,
                 after_tool_call: self.hooks(&raw.hooks.after_tool_call, "after_tool_call", &inherited)?,
@@ -125,7 +107,17 @@ impl Validator<'_> {
                 retention_days: self.count(&RETENTION_DAYS, raw.log.retention_days, "log"),
             },
             otlp: raw.telemetry.otlp.clone(),
-        })
+        };
+        // Rules that can not be compiled would silently not hold.
+        Policy::new(&settings.policy()).map_err(|error| error.to_string())?;
+        let hooks = [("before", &settings.hooks.before_tool_call), ("after", &settings.hooks.after_tool_call)];
+        for (event, hooks) in hooks {
+            for (index, hook) in hooks.iter().enumerate() {
+                Matcher::new(&hook.matches, &settings.tools.groups)
+                    .map_err(|error| format!("hooks.{event}_tool_call[{index}]: {error}"))?;
+            }
+        }
+        Ok(settings)
     }
 
     fn limits(&mut self, raw: &RawConfig, search: &RawToolSearchFields) -> Limits {
@@ -218,7 +210,7 @@ impl Validator<'_> {
                 let command: Vec<String> =
                     command.collect::<Result<_, _>>().map_err(|reason| format!("{place}: {reason}"))?;
                 Ok(HookSettings {
-                    matcher: hook.matcher.clone(),
+                    matches: hook.matches.clone(),
                     command,
                     cwd: self.base.to_path_buf(),
                     env: env.clone(),
@@ -410,10 +402,6 @@ impl Validator<'_> {
     fn count(&mut self, range: &Range, amount: Option<Amount>, place: &str) -> u32 {
         u32::try_from(self.amount(range, amount, place)).unwrap_or(u32::MAX)
     }
-}
-
-fn rules(rules: &[RuleSettings]) -> Vec<RuleSettings> {
-    rules.to_vec()
 }
 
 /// The snake_case form fills what the other leaves open.

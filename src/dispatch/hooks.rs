@@ -4,7 +4,7 @@
 //! arguments (which are validated again). Invariant: a hook that fails, is late or says something that is not understood
 //! blocks the call.
 
-use std::{collections::BTreeMap, ffi::OsString, io, process::Stdio, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, ffi::OsString, io, path::PathBuf, process::Stdio, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
@@ -135,6 +135,7 @@ pub struct CommandHook {
     command: Vec<OsString>,
     timeout: Duration,
     environment: BTreeMap<OsString, OsString>,
+    folder: Option<PathBuf>,
 }
 
 /// Bytes of a hook's answer.
@@ -152,7 +153,14 @@ impl CommandHook {
     ) -> Self {
         let name = command.first().map(|program| program.to_string_lossy().into_owned()).unwrap_or_default();
         let name = name.rsplit('/').next().unwrap_or_default().to_owned();
-        Self { name, matches, command, timeout, environment }
+        Self { name, matches, command, timeout, environment, folder: None }
+    }
+
+    /// The same, run in this folder.
+    #[must_use]
+    pub fn in_folder(mut self, folder: PathBuf) -> Self {
+        self.folder = Some(folder);
+        self
     }
 }
 
@@ -219,7 +227,11 @@ impl CommandHook {
         let Some((program, arguments)) = self.command.split_first() else {
             return Err(io::ErrorKind::NotFound.into());
         };
-        Command::new(program)
+        let mut command = Command::new(program);
+        if let Some(folder) = &self.folder {
+            command.current_dir(folder);
+        }
+        command
             .args(arguments)
             .env_clear()
             .envs(&self.environment)

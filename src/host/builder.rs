@@ -118,6 +118,13 @@ impl HostBuilder {
         self
     }
 
+    /// Without session logs.
+    #[must_use]
+    pub fn without_log(mut self) -> Self {
+        self.log = None;
+        self
+    }
+
     /// With a sandbox that programs run in.
     #[must_use]
     pub fn sandbox(mut self, sandbox: Arc<Sandbox>) -> Self {

@@ -7,6 +7,7 @@
 
 mod builder;
 mod session;
+mod settings;
 
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 

@@ -25,6 +25,8 @@ pub struct PolicySettings {
     pub direct: Vec<String>,
     /// `tools.danger`: tools that need an approval whatever they say of themselves.
     pub danger: Vec<String>,
+    /// `tools.ownerOnly`: tools that only the owner's sessions see.
+    pub owner_only: Vec<String>,
     /// `profiles`.
     pub profiles: BTreeMap<String, ProfileSettings>,
     /// `agents`.
@@ -142,6 +144,7 @@ pub struct Decision {
 #[derive(Debug)]
 pub struct Policy {
     rules: Vec<CompiledRule>,
+    owner_only: Vec<Pattern>,
     agents: BTreeMap<String, Agent>,
     profiles: BTreeMap<String, Profile>,
     sequential: Vec<Pattern>,
@@ -190,6 +193,7 @@ impl Policy {
         }
         Ok(Self {
             rules: compile_rules(&settings.rules, "tools.policy")?,
+            owner_only: compile(&settings.owner_only)?,
             agents,
             profiles,
             sequential: compile(&settings.sequential)?,
@@ -287,6 +291,9 @@ impl ScopePolicy<'_> {
                 return decision(Effect::Deny, &rule.place, reason);
             }
             first = first.or(Some(rule));
+        }
+        if !self.scope.owner && in_group(&self.policy.owner_only, &tool.id) {
+            return decision(Effect::Deny, "tools.ownerOnly", Some("for the owner only".to_owned()));
         }
         if self.profile.is_some_and(|profile| !profile.holds(tool)) {
             let name = self.scope.profile.as_deref().unwrap_or_default();

@@ -96,6 +96,12 @@ pub struct MatchFields {
     pub role: Option<Role>,
 }
 
+impl Default for Match {
+    fn default() -> Self {
+        Self::Pattern("*".to_owned())
+    }
+}
+
 impl<'de> Deserialize<'de> for Match {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct PatternOrFields;

@@ -4,9 +4,11 @@ mod clock_text;
 mod event;
 mod redact;
 mod session_log;
+mod tokens;
 
 pub use event::{CallDecision, CallEvent, CatalogFigures, Event, Row, SCHEMA_VERSION, SourceCount};
 pub use redact::{REDACTED, Redactor};
 pub use session_log::{LogSettings, SessionLog, list_sessions, read_rows};
+pub use tokens::count_tokens;
 
 pub(crate) use clock_text::utc_now;

@@ -9,8 +9,9 @@ use std::{
 use insta::assert_snapshot;
 use serde_json::{Value, json};
 use toolbridge::config::{
-    self, BridgeMode, ConfigError, DecisionSetting, Enabled, Environment, LoadOptions, Loaded, Origin, ServerTransport,
+    self, BridgeMode, ConfigError, Enabled, Environment, LoadOptions, Loaded, Origin, ServerTransport,
 };
+use toolbridge::policy::{Effect, Match};
 
 fn configs(kind: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/configs").join(kind)
@@ -78,8 +79,9 @@ fn yaml_and_toml_say_the_same() {
     assert_eq!(yaml.tools.tool_search.enabled, Enabled::On);
     assert!((yaml.tools.tool_search.threshold_pct - 25.0).abs() < f64::EPSILON);
     assert_eq!((yaml.tools.tool_search.search_default_limit, yaml.tools.tool_search.max_search_limit), (5, 10));
-    assert_eq!(yaml.tools.policy[0].decision, DecisionSetting::Deny);
-    assert_eq!(yaml.tools.policy[0].matcher.0.owner, ["github", "gitlab"]);
+    assert_eq!(yaml.tools.policy[0].decision, Some(Effect::Deny));
+    let Match::Fields(fields) = &yaml.tools.policy[0].matches else { panic!("fields") };
+    assert_eq!(fields.owner.as_ref().unwrap().0, ["github", "gitlab"]);
     assert_eq!(yaml.mcp_servers[0].name, "calendar");
 
     let toml = load_named(&configs("valid").join("example.toml")).unwrap().settings;

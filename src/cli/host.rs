@@ -1,0 +1,172 @@
+//! What verbs that need tools share: configuration, servers, and a host in the caller's scope.
+
+use std::{
+    io::IsTerminal,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use clap::{Args, ValueEnum};
+
+use super::{CliError, approver::TerminalApprover, printer};
+use crate::{
+    config::{self, LoadOptions, Loaded},
+    host::{Host, HostBuilder, HostError, Session},
+    policy::{Match, Preapproval, Role, Scope},
+    sandbox::{Limits, Sandbox},
+    source::{FixedSource, Source as _, SourceState, mcp::McpServers},
+};
+
+/// A server that takes longer than this is named while it is waited for.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Calls that one `--approve` covers.
+const PREAPPROVED_CALLS: u32 = 1_000;
+
+/// Which tools, and in whose name.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Tools")]
+pub(crate) struct HostArgs {
+    /// Configuration: toolbridge's own, or another client's file such as .mcp.json
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Tools with canned answers, from a JSON or JSON5 file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) catalog: Option<PathBuf>,
+    /// Act as this agent of the configuration
+    #[arg(long, value_name = "NAME")]
+    agent: Option<String>,
+    /// See only the tools of this profile of the configuration
+    #[arg(long, value_name = "NAME")]
+    profile: Option<String>,
+    /// Act in this role [default: the agent's or the configured one]
+    #[arg(long, value_name = "ROLE")]
+    role: Option<RoleArg>,
+    /// Approve beforehand calls of tools whose id fits PATTERN; may be given several times
+    #[arg(long = "approve", value_name = "PATTERN")]
+    approve: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum RoleArg {
+    Reader,
+    Operator,
+    Admin,
+}
+
+impl HostArgs {
+    /// Reads the configuration.
+    pub(crate) fn load(&self) -> Result<Loaded, CliError> {
+        config::load(&LoadOptions::of_process().file(self.config.clone()))
+            .map_err(|error| CliError::Usage(error.to_string()))
+    }
+
+    /// Starts the servers and puts the host together. `limits` are the configuration's with what the command line changed.
+    pub(crate) async fn connect(
+        &self,
+        loaded: &Loaded,
+        limits: Limits,
+        sandbox: Option<Arc<Sandbox>>,
+        show: bool,
+    ) -> Result<Connected, CliError> {
+        let mut builder = Host::builder().settings(&loaded.settings).map_err(|error| usage(&error))?.limits(limits);
+        // Without a configuration in force there is nothing that a log would be wanted for.
+        if loaded.file.is_none() || loaded.untrusted {
+            builder = builder.without_log();
+        }
+        if let Some(file) = &self.catalog {
+            builder = with_canned(builder, file)?;
+        }
+        if let Some(sandbox) = sandbox {
+            builder = builder.sandbox(sandbox);
+        }
+        if let Some(approver) = TerminalApprover::of_process() {
+            builder = builder.approver(Arc::new(approver));
+        }
+        for pattern in &self.approve {
+            let matches = Match::Pattern(pattern.clone());
+            builder = builder.preapprove(Preapproval { matches, count: PREAPPROVED_CALLS });
+        }
+        let servers = McpServers::start(&loaded.settings.mcp_servers);
+        let mut warnings = loaded.warnings.clone();
+        warnings.extend(settled(&servers, show && std::io::stderr().is_terminal()).await);
+        let host = builder.servers(&servers).build().map_err(|error| usage(&error))?;
+        Ok(Connected { host, servers, warnings })
+    }
+
+    /// The caller's own scope: whoever starts the process is the owner.
+    pub(crate) fn scope(&self) -> Scope {
+        let role = self.role.map(|role| match role {
+            RoleArg::Reader => Role::Reader,
+            RoleArg::Operator => Role::Operator,
+            RoleArg::Admin => Role::Admin,
+        });
+        Scope { agent: self.agent.clone(), profile: self.profile.clone(), role, owner: true, ..Scope::default() }
+    }
+}
+
+/// A host and the servers that it lives on.
+pub(crate) struct Connected {
+    pub(crate) host: Host,
+    servers: McpServers,
+    /// What should be known of configuration and servers.
+    pub(crate) warnings: Vec<String>,
+}
+
+impl Connected {
+    /// Says on stderr what should be known.
+    pub(crate) fn warn(&self) {
+        self.warnings.iter().for_each(|warning| printer::warn(warning));
+    }
+
+    /// A session of the caller's own.
+    pub(crate) fn session(&self, args: &HostArgs) -> Result<Session, CliError> {
+        self.host.session(args.scope()).map_err(|error| CliError::Usage(error.to_string()))
+    }
+
+    /// Ends the servers and everything they started.
+    pub(crate) async fn shutdown(self) {
+        self.servers.shutdown().await;
+    }
+}
+
+fn usage(error: &HostError) -> CliError {
+    CliError::Usage(error.to_string())
+}
+
+/// Waits for each server; gives a warning for each that is down. With `show`, slow ones are named while they are waited for.
+async fn settled(servers: &McpServers, show: bool) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let patience = async {
+        tokio::time::sleep(PATIENCE).await;
+        if show {
+            let waiting = servers.sources().iter().filter(|server| server.snapshot().state == SourceState::Starting);
+            let waiting: Vec<&str> = waiting.map(|server| server.name()).collect();
+            printer::note(&format!("starting servers: {}", waiting.join(", ")));
+        }
+        std::future::pending::<()>().await;
+    };
+    let settled = servers.settled(|event| {
+        if let SourceState::Unavailable { reason } = &event.snapshot.state {
+            warnings.push(format!("the server \"{}\" is unavailable: {reason}", event.server));
+        }
+        if show && event.elapsed > PATIENCE && !event.waiting_for.is_empty() {
+            printer::note(&format!("{} has answered; waiting for {}", event.server, event.waiting_for.join(", ")));
+        }
+    });
+    tokio::select! {
+        () = settled => {}
+        () = patience => {}
+    }
+    warnings
+}
+
+fn with_canned(builder: HostBuilder, file: &Path) -> Result<HostBuilder, CliError> {
+    let text = super::run::read_text(file, u64::MAX)?;
+    let tools = crate::source::canned::parse(&text).map_err(|problem| CliError::Input {
+        file: file.display().to_string(),
+        problem: format!("not a catalog: {problem}"),
+    })?;
+    let owner = tools.first().map_or("demo", |tool| tool.id.owner()).to_owned();
+    Ok(builder.source(Arc::new(FixedSource::new("openclaw", &owner, tools))))
+}
