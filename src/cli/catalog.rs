@@ -6,7 +6,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::{CliError, error, host::HostArgs, printer};
-use crate::{bridge::StructuredResult, dispatch::RawArguments, tool_error::ToolErrorCode};
+use crate::{bridge::StructuredResult, dispatch::RawArguments, host::CallOptions, tool_error::ToolErrorCode};
 
 /// Find tools by what they do.
 #[derive(Debug, Args)]
@@ -80,7 +80,9 @@ pub(crate) fn call(args: &CallArgs) -> Result<ExitCode, CliError> {
         "-" => super::run::read_text(std::path::Path::new("-"), u64::MAX)?,
         text => text.to_owned(),
     };
-    let reply = in_session(&args.host, async |session| session.call(&args.id, RawArguments::Text(text), None).await)?;
+    let reply = in_session(&args.host, async |session| {
+        session.call(&args.id, RawArguments::Text(text), CallOptions::default()).await
+    })?;
     answered(&match reply {
         Ok(reply) => StructuredResult { is_error: false, value: serde_json::from_str(&reply.json).unwrap_or_default() },
         Err(error) => StructuredResult { is_error: true, value: serde_json::to_value(error).unwrap_or_default() },
