@@ -1,12 +1,34 @@
 //! The child side of a run; the only module that names the engine.
 
+mod channel;
 mod confine;
+mod engine;
+mod fence;
+mod foreign;
+mod hints;
 mod mappings;
+mod memory;
+mod modules;
 mod namespaces;
+mod normalise;
+mod ops;
+mod outline;
 mod probe;
+mod program;
+mod random;
+mod rejections;
 mod seccomp;
 mod serve;
+mod settle;
+mod state;
+mod thrown;
+mod typescript;
+mod values;
+mod wire;
 mod zygote;
+
+/// The name of a program in stack traces: the only file there is.
+const SCRIPT_NAME: &str = "openclaw:code";
 
 /// Takes over this process, and never returns, when it was started as a worker; else does nothing.
 ///
