@@ -12,7 +12,7 @@ use tantivy::tokenizer::{
 };
 use unicode_normalization::UnicodeNormalization;
 
-use super::words;
+use super::{typo::Vocabulary, words};
 
 /// Number of a term in one [`Lexicon`].
 pub(super) type TermId = u32;
@@ -167,23 +167,15 @@ pub(super) enum Entry {
     Term(TermId),
 }
 
-/// One distinct word as it was written, for typo repair.
-#[derive(Debug, Clone)]
-pub(super) struct Surface {
-    /// Folded, lower case, not stemmed.
-    pub(super) word: Box<str>,
-    /// Its term.
-    pub(super) term: TermId,
-}
-
 /// Every word seen, with its term. Grows with the documents; queries only look.
 #[derive(Clone)]
 pub(super) struct Lexicon {
     words: FxHashMap<Box<str>, Entry>,
     stems: FxHashMap<Box<str>, TermId>,
-    pub(super) surfaces: Vec<Surface>,
-    /// Letters of each surface as a bit set, beside it: one cheap look rules out most of the vocabulary.
-    pub(super) letters: Vec<u64>,
+    /// Joined forms of identifiers, apart from words: `stock price` must not prefer `stock_price` to `get_stock_price`.
+    joined: FxHashMap<Box<str>, TermId>,
+    /// Words as they were written, for typo repair.
+    pub(super) vocabulary: Vocabulary,
 }
 
 impl Lexicon {
@@ -192,8 +184,8 @@ impl Lexicon {
         let mut lexicon = Self {
             words: FxHashMap::default(),
             stems: FxHashMap::default(),
-            surfaces: Vec::new(),
-            letters: Vec::new(),
+            joined: FxHashMap::default(),
+            vocabulary: Vocabulary::default(),
         };
         for stem in &words::SYNONYMS.stems {
             lexicon.intern(stem);
@@ -203,14 +195,14 @@ impl Lexicon {
 
     /// Number of terms.
     pub(super) fn len(&self) -> usize {
-        self.stems.len()
+        self.stems.len() + self.joined.len()
     }
 
     fn intern(&mut self, stem: &str) -> TermId {
         if let Some(term) = self.stems.get(stem) {
             return *term;
         }
-        let term = TermId::try_from(self.stems.len()).unwrap_or(TermId::MAX);
+        let term = TermId::try_from(self.len()).unwrap_or(TermId::MAX);
         self.stems.insert(stem.into(), term);
         term
     }
@@ -226,17 +218,22 @@ impl Lexicon {
                     Normalised::Stop => Entry::Stop,
                     Normalised::Stem { folded, stem } => {
                         let term = self.intern(&stem);
-                        if folded.len() >= 4 && folded.bytes().all(|b| b.is_ascii_alphabetic()) {
-                            self.letters.push(letter_set(&folded));
-                            self.surfaces.push(Surface { word: folded.into(), term });
-                        }
+                        self.vocabulary.add(&folded, term);
                         Entry::Term(term)
                     }
                 };
                 self.words.insert(word.into(), entry);
                 entry
             }
-            Piece::Joined(word) | Piece::Gram(word) | Piece::Single(word) => Entry::Term(self.intern(word)),
+            Piece::Joined(word) => {
+                if let Some(term) = self.joined.get(word) {
+                    return Entry::Term(*term);
+                }
+                let term = TermId::try_from(self.len()).unwrap_or(TermId::MAX);
+                self.joined.insert(word.into(), term);
+                Entry::Term(term)
+            }
+            Piece::Gram(gram) | Piece::Single(gram) => Entry::Term(self.intern(gram)),
         }
     }
 
@@ -245,19 +242,40 @@ impl Lexicon {
         match self.words.get(word) {
             Some(Entry::Stop) => LookUp::Stop,
             Some(Entry::Term(term)) => LookUp::Term(*term),
-            None => match normalise(word) {
-                Normalised::Stop => LookUp::Stop,
-                Normalised::Stem { folded, stem } => match self.stems.get(stem.as_str()) {
-                    Some(term) => LookUp::Term(*term),
-                    None => LookUp::Unknown { folded },
-                },
-            },
+            None => REMEMBERED.with_borrow_mut(|remembered| {
+                if !remembered.contains_key(word) {
+                    if remembered.len() >= MAX_REMEMBERED_WORDS {
+                        remembered.clear();
+                    }
+                    remembered.insert(word.into(), normalise(word));
+                }
+                match &remembered[word] {
+                    Normalised::Stop => LookUp::Stop,
+                    Normalised::Stem { folded, stem } => match self.stems.get(stem.as_str()) {
+                        Some(term) => LookUp::Term(*term),
+                        None => LookUp::Unknown { folded: folded.clone() },
+                    },
+                }
+            }),
         }
     }
 
-    /// The term of a joined form or n-gram, which are not stemmed.
-    pub(super) fn look_up_literal(&self, text: &str) -> Option<TermId> {
-        self.stems.get(text).copied()
+    /// The term of an n-gram.
+    pub(super) fn look_up_gram(&self, gram: &str) -> Option<TermId> {
+        self.stems.get(gram).copied()
+    }
+
+    /// The term of an identifier's joined form.
+    pub(super) fn look_up_joined(&self, joined: &str) -> Option<TermId> {
+        self.joined.get(joined).copied()
+    }
+
+    /// The term of a word that some document was seen to have, exactly as written.
+    pub(super) fn look_up_written(&self, word: &str) -> Option<TermId> {
+        match self.words.get(word) {
+            Some(Entry::Term(term)) => Some(*term),
+            _ => None,
+        }
     }
 }
 
@@ -280,7 +298,11 @@ pub(super) enum Normalised {
     Stem { folded: String, stem: String },
 }
 
+/// Words of queries that a thread remembers the stem of, so that it is not made anew for every search.
+const MAX_REMEMBERED_WORDS: usize = 8_192;
+
 thread_local! {
+    static REMEMBERED: std::cell::RefCell<FxHashMap<Box<str>, Normalised>> = std::cell::RefCell::default();
     static CHAIN: std::cell::RefCell<(TextAnalyzer, TextAnalyzer)> = std::cell::RefCell::new((
         TextAnalyzer::builder(RawTokenizer::default()).filter(AsciiFoldingFilter).filter(LowerCaser)
             .filter(StopWordFilter::new(Language::English).expect("tantivy has an English list"))
@@ -300,9 +322,4 @@ pub(super) fn normalise(word: &str) -> Normalised {
         drop(stream);
         Normalised::Stem { folded, stem }
     })
-}
-
-/// The letters of a word as a bit set.
-pub(super) fn letter_set(word: &str) -> u64 {
-    word.bytes().fold(0, |set, byte| set | 1 << (byte & 63))
 }

@@ -10,6 +10,7 @@ mod analysis;
 mod answer;
 mod indexer;
 mod query;
+mod rank;
 mod ranking;
 mod store;
 mod typo;

@@ -4,7 +4,7 @@ use super::{
     Ranking,
     analysis::{LookUp, Piece, Splitter, TermId},
     store::Store,
-    typo::{Nearness, edits, near_terms},
+    typo::{Nearness, letter_set},
     words::{self, SYNONYMS},
 };
 
@@ -32,6 +32,10 @@ pub(super) struct Concept {
     pub(super) known: bool,
     /// Joined forms add to a score but are no word of their own.
     pub(super) extra: bool,
+    /// Share of a word's usual weight.
+    pub(super) weight: f32,
+    /// Number of the sentence that it was read in.
+    pub(super) clause: u16,
 }
 
 /// What was read of a query.
@@ -65,132 +69,220 @@ impl Query {
         let mut query = Self::default();
         let mut seen: Vec<TermId> = Vec::new();
         let mut unknown: Vec<String> = Vec::new();
+        let mut unknown_at: Vec<(u16, bool)> = Vec::new();
         let mut previous = String::new();
-        splitter.split(text, |piece| {
-            if query.concepts.len() >= MAX_CONCEPTS {
-                return;
-            }
-            match piece {
-                Piece::Word(word) => {
-                    // `web hook` finds `webhook`.
-                    if !previous.is_empty() {
-                        previous.push_str(word);
-                        if let Some(term) = store.lexicon.look_up_literal(&previous)
+        for segment in segments(text) {
+            let first = query.concepts.len();
+            let first_unknown = unknown.len();
+            splitter.split(segment.text, |piece| {
+                if query.concepts.len() >= MAX_CONCEPTS {
+                    return;
+                }
+                match piece {
+                    Piece::Word(word) => {
+                        // `web hook` finds `webhook`.
+                        if !previous.is_empty() {
+                            previous.push_str(word);
+                            if let Some(term) = store.lexicon.look_up_written(&previous)
+                                && frequency(term) > 0
+                                && !seen.contains(&term)
+                            {
+                                seen.push(term);
+                                query.concepts.push(Concept::of_literal(term, ranking.joined, true));
+                            }
+                        }
+                        previous.clear();
+                        match store.lexicon.look_up(word) {
+                            LookUp::Stop => query.stop_words += 1,
+                            LookUp::Term(term) if frequency(term) > 0 => {
+                                query.words += 1;
+                                previous.push_str(word);
+                                if !seen.contains(&term) {
+                                    seen.push(term);
+                                    let mut concept = Concept::of_term(term, ranking, frequency);
+                                    if word.bytes().all(|b| b.is_ascii_digit()) {
+                                        concept.weight = ranking.digits;
+                                    }
+                                    query.concepts.push(concept);
+                                }
+                            }
+                            LookUp::Term(term) => {
+                                query.words += 1;
+                                previous.push_str(word);
+                                if !seen.contains(&term) {
+                                    seen.push(term);
+                                    let concept = Concept::of_stand_ins(term, ranking, frequency);
+                                    if concept.variants.is_empty() {
+                                        unknown.push(word.to_owned());
+                                    } else {
+                                        query.concepts.push(concept);
+                                    }
+                                }
+                            }
+                            LookUp::Unknown { folded } => {
+                                query.words += 1;
+                                previous.push_str(word);
+                                if !unknown.contains(&folded) {
+                                    unknown.push(folded);
+                                }
+                            }
+                        }
+                    }
+                    Piece::Joined(joined) => {
+                        previous.clear();
+                        let lexicon = &store.lexicon;
+                        for term in [lexicon.look_up_joined(joined), lexicon.look_up_written(joined)] {
+                            if let Some(term) = term
+                                && frequency(term) > 0
+                                && !seen.contains(&term)
+                            {
+                                seen.push(term);
+                                query.concepts.push(Concept::of_literal(term, ranking.joined, true));
+                            }
+                        }
+                    }
+                    Piece::Gram(gram) => {
+                        previous.clear();
+                        query.words += 1;
+                        if let Some(term) = store.lexicon.look_up_gram(gram)
                             && frequency(term) > 0
                             && !seen.contains(&term)
                         {
                             seen.push(term);
-                            query.concepts.push(Concept::of_literal(term, ranking.joined, true));
+                            query.concepts.push(Concept::of_literal(term, 1.0, false));
                         }
                     }
-                    previous.clear();
-                    match store.lexicon.look_up(word) {
-                        LookUp::Stop => query.stop_words += 1,
-                        LookUp::Term(term) if frequency(term) > 0 => {
-                            query.words += 1;
-                            previous.push_str(word);
-                            if !seen.contains(&term) {
-                                seen.push(term);
-                                query.concepts.push(Concept::of_term(term, ranking, frequency));
-                            }
-                        }
-                        LookUp::Term(term) => {
-                            query.words += 1;
-                            previous.push_str(word);
-                            if !seen.contains(&term) {
-                                seen.push(term);
-                                let concept = Concept::of_stand_ins(term, ranking, frequency);
-                                if concept.variants.is_empty() {
-                                    unknown.push(word.to_owned());
-                                } else {
-                                    query.concepts.push(concept);
-                                }
-                            }
-                        }
-                        LookUp::Unknown { folded } => {
-                            query.words += 1;
-                            previous.push_str(word);
-                            if !unknown.contains(&folded) {
-                                unknown.push(folded);
-                            }
-                        }
-                    }
+                    Piece::Single(_) => {}
                 }
-                Piece::Joined(joined) => {
-                    previous.clear();
-                    if let Some(term) = store.lexicon.look_up_literal(joined)
-                        && frequency(term) > 0
-                        && !seen.contains(&term)
-                    {
-                        seen.push(term);
-                        query.concepts.push(Concept::of_literal(term, ranking.joined, true));
-                    }
+            });
+            previous.clear();
+            for concept in &mut query.concepts[first..] {
+                concept.clause = segment.clause;
+                if segment.quoted {
+                    concept.weight *= ranking.quoted;
                 }
-                Piece::Gram(gram) => {
-                    previous.clear();
-                    query.words += 1;
-                    if let Some(term) = store.lexicon.look_up_literal(gram)
-                        && frequency(term) > 0
-                        && !seen.contains(&term)
-                    {
-                        seen.push(term);
-                        query.concepts.push(Concept::of_literal(term, 1.0, false));
-                    }
-                }
-                Piece::Single(_) => {}
             }
-        });
-        for word in unknown.iter().take(MAX_CONCEPTS) {
+            unknown_at.extend(std::iter::repeat_n((segment.clause, segment.quoted), unknown.len() - first_unknown));
+        }
+        for (word, (clause, quoted)) in unknown.iter().zip(&unknown_at).take(MAX_CONCEPTS) {
             if is_mistyped_stop_word(word) {
                 query.words -= 1;
                 query.stop_words += 1;
                 continue;
             }
-            let concept = Concept::of_unknown(word, store, ranking, frequency);
+            // `webhook` finds `web_hook`.
+            let joined = store.lexicon.look_up_joined(word).filter(|term| frequency(*term) > 0);
+            let mut concept = match joined {
+                Some(term) => Concept::of_literal(term, 1.0, false),
+                None => Concept::of_unknown(word, store, ranking, frequency),
+            };
+            concept.clause = *clause;
+            if *quoted {
+                concept.weight *= ranking.quoted;
+            }
             if !concept.variants.is_empty() {
                 query.concepts.push(concept);
             }
         }
+        query.concepts.sort_by_key(|concept| concept.clause);
         query
     }
 }
 
+/// A stretch of a query.
+struct Segment<'q> {
+    text: &'q str,
+    /// Number of the sentence.
+    clause: u16,
+    /// Between quotation marks: a value more than a wish.
+    quoted: bool,
+}
+
+/// Cuts a query at the ends of sentences and at quotation marks.
+fn segments(text: &str) -> Vec<Segment<'_>> {
+    let mut found = Vec::new();
+    let mut clause = 0;
+    let mut start = 0;
+    let mut closing: Option<char> = None;
+    let mut previous = ' ';
+    let mut chars = text.char_indices().peekable();
+    while let Some((at, c)) = chars.next() {
+        let end = at + c.len_utf8();
+        let next = chars.peek().map_or(' ', |(_, next)| *next);
+        let cut = match closing {
+            Some(mark) => c == mark && !next.is_alphanumeric(),
+            None => match c {
+                '"' | '\'' | '`' if !previous.is_alphanumeric() && next.is_alphanumeric() => {
+                    // A mark that is never closed quotes nothing.
+                    text[end..].contains(c)
+                }
+                '“' | '「' | '«' => true,
+                '.' | '!' | '?' | ';' => next.is_whitespace(),
+                '\n' | '。' | '！' | '？' => true,
+                _ => false,
+            },
+        };
+        if cut {
+            if start < at {
+                found.push(Segment { text: &text[start..at], clause, quoted: closing.is_some() });
+            }
+            start = end;
+            closing = match (closing, c) {
+                (Some(_), _) => None,
+                (None, '"' | '\'' | '`') => Some(c),
+                (None, '“') => Some('”'),
+                (None, '「') => Some('」'),
+                (None, '«') => Some('»'),
+                (None, _) => {
+                    clause += 1;
+                    None
+                }
+            };
+        }
+        previous = c;
+    }
+    if start < text.len() {
+        // What was opened and never closed is no quotation.
+        found.push(Segment { text: &text[start..], clause, quoted: false });
+    }
+    found
+}
+
 /// A common function word with two letters swapped.
 fn is_mistyped_stop_word(word: &str) -> bool {
+    let letters = letter_set(word);
     word.len() >= 4
-        && words::LONG_STOP_WORDS.iter().any(|stop| {
-            stop.len() == word.len()
-                && stop != word
-                && edits(word.as_bytes(), stop.as_bytes(), 1) == Some(1)
-                && is_swap(word.as_bytes(), stop.as_bytes())
+        && words::LONG_STOP_WORDS.iter().any(|(stop_letters, stop)| {
+            *stop_letters == letters && stop.len() == word.len() && is_swap(word.as_bytes(), stop.as_bytes())
         })
 }
 
 fn is_swap(a: &[u8], b: &[u8]) -> bool {
-    a.iter().zip(b).filter(|(a, b)| a != b).count() == 2
+    let Some(at) = a.iter().zip(b).position(|(a, b)| a != b) else { return false };
+    at + 1 < a.len() && a[at] == b[at + 1] && a[at + 1] == b[at] && a[at + 2..] == b[at + 2..]
 }
 
 impl Concept {
     fn of_literal(term: TermId, weight: f32, extra: bool) -> Self {
-        Self { variants: vec![Variant { term, weight }], known: true, extra }
+        Self { variants: vec![Variant { term, weight }], known: true, extra, weight: 1.0, clause: 0 }
     }
 
     fn of_term(term: TermId, ranking: &Ranking, frequency: &mut impl FnMut(TermId) -> u32) -> Self {
         let mut variants = vec![Variant { term, weight: 1.0 }];
         add_synonyms(&mut variants, term, ranking.synonym, frequency);
-        Self { variants, known: true, extra: false }
+        Self { variants, known: true, extra: false, weight: 1.0, clause: 0 }
     }
 
     fn of_stand_ins(term: TermId, ranking: &Ranking, frequency: &mut impl FnMut(TermId) -> u32) -> Self {
         let mut variants = Vec::new();
         add_synonyms(&mut variants, term, ranking.synonym_of_unknown, frequency);
         variants.sort_by(|a, b| b.weight.total_cmp(&a.weight).then(a.term.cmp(&b.term)));
-        Self { variants, known: false, extra: false }
+        Self { variants, known: false, extra: false, weight: 1.0, clause: 0 }
     }
 
     fn of_unknown(word: &str, store: &Store, ranking: &Ranking, frequency: &mut impl FnMut(TermId) -> u32) -> Self {
         let mut variants: Vec<Variant> = Vec::new();
-        let near = near_terms(&store.lexicon, word);
+        let near = store.lexicon.vocabulary.near(word);
         let mut best = None;
         for (nearness, term) in near {
             // Where something is one edit away, what is further away was not meant.
@@ -231,7 +323,7 @@ impl Concept {
             }
         }
         variants.sort_by(|a, b| b.weight.total_cmp(&a.weight).then(a.term.cmp(&b.term)));
-        Self { variants, known: false, extra: false }
+        Self { variants, known: false, extra: false, weight: 1.0, clause: 0 }
     }
 }
 

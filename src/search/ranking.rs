@@ -45,10 +45,22 @@ pub struct Ranking {
     pub prefix: f32,
     /// Weight of two neighbouring words that are one word in the catalog, and of identifiers.
     pub joined: f32,
+    /// Weight of a word between quotation marks: a value more than a wish.
+    pub quoted: f32,
+    /// Weight of a number.
+    pub digits: f32,
+    /// How much the best single sentence of a query counts beside the whole.
+    pub clause: f32,
+    /// How far a sentence that a better hit serves is discounted for the next.
+    pub served: f32,
+    /// What a copy (another tool of the same name) of a better hit keeps of its score.
+    pub copy: f32,
+    /// Share of the weaker variants of a concept that is added to the best.
+    pub variants: f32,
     /// How much a name that the query covers whole raises the score.
     pub name_coverage: f32,
-    /// How much of the score depends on the share of the query that a tool covers.
-    pub query_coverage: f32,
+    /// Share of that which a word of the name gets when only a stand-in of it is in the query.
+    pub name_stand_in: f32,
 }
 
 const fn field(weight: f32, length_share: f32, reference_length: f32) -> Field {
@@ -58,23 +70,29 @@ const fn field(weight: f32, length_share: f32, reference_length: f32) -> Field {
 impl Default for Ranking {
     fn default() -> Self {
         Self {
-            name: field(3.0, 0.5, 3.0),
+            name: field(2.6, 0.4, 3.0),
             title: field(2.0, 0.5, 4.0),
             aliases: field(2.0, 0.5, 4.0),
             owner: field(1.5, 0.3, 1.5),
-            description: field(1.0, 0.5, 12.0),
-            parameter_names: field(0.7, 0.5, 6.0),
-            parameter_descriptions: field(0.4, 0.5, 20.0),
-            enum_values: field(0.3, 0.5, 10.0),
-            saturation: 1.2,
-            synonym: 0.3,
-            synonym_of_unknown: 0.5,
-            typo: 0.8,
+            description: field(1.2, 0.5, 12.0),
+            parameter_names: field(0.9, 0.5, 6.0),
+            parameter_descriptions: field(0.4, 0.7, 20.0),
+            enum_values: field(0.35, 0.5, 10.0),
+            saturation: 1.0,
+            synonym: 0.25,
+            synonym_of_unknown: 0.8,
+            typo: 0.45,
             far_typo: 0.5,
             prefix: 0.5,
-            joined: 0.7,
-            name_coverage: 0.2,
-            query_coverage: 0.0,
+            joined: 0.5,
+            quoted: 0.6,
+            digits: 0.8,
+            clause: 0.5,
+            served: 0.6,
+            copy: 0.6,
+            variants: 0.3,
+            name_coverage: 0.3,
+            name_stand_in: 0.5,
         }
     }
 }

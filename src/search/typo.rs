@@ -1,9 +1,11 @@
 //! Repair of words that the catalog does not know, against the words that it does.
 //!
-//! A linear look at the letters of every known word rules out all but a few; only those are compared. The order of the
-//! repairs is stable, and a repair counts only if a visible tool has the word: the caller checks that.
+//! A look at the letters of the known words of about that length rules out all but a few; only those are compared. The order
+//! of the repairs is stable, and a repair counts only if a visible tool has the word: the caller checks that.
 
-use super::analysis::{Lexicon, TermId, letter_set};
+use rustc_hash::FxHashMap;
+
+use super::analysis::TermId;
 
 /// Words shorter than this are not repaired: too many others are near.
 const MIN_CHARS: usize = 4;
@@ -23,38 +25,79 @@ pub(super) enum Nearness {
     Prefix,
 }
 
-/// Known terms near the unknown word, nearest first.
-pub(super) fn near_terms(lexicon: &Lexicon, word: &str) -> Vec<(Nearness, TermId)> {
-    let mut found: Vec<(Nearness, TermId)> = Vec::new();
-    if word.len() < MIN_CHARS || !word.bytes().all(|b| b.is_ascii_alphabetic()) {
-        return found;
-    }
-    let letters = letter_set(word);
-    let max_edits = if word.len() >= MIN_CHARS_FAR { 2 } else { 1 };
-    for (at, known) in lexicon.letters.iter().enumerate() {
-        // An edit changes at most two letters of the set.
-        let apart = (known ^ letters).count_ones();
-        if apart > 6 {
-            continue;
+/// The words of a vocabulary, laid out so that nearly all of it is ruled out without being looked at.
+#[derive(Clone, Default)]
+pub(super) struct Vocabulary {
+    by_length: Vec<SameLength>,
+    by_beginning: FxHashMap<[u8; MIN_PREFIX], Vec<(Box<str>, TermId)>>,
+}
+
+/// Words of one length: their letters as bit sets in one row, the words beside.
+#[derive(Clone, Default)]
+struct SameLength {
+    letters: Vec<u64>,
+    words: Vec<(Box<str>, TermId)>,
+}
+
+impl Vocabulary {
+    /// Adds a word that was not added before.
+    pub(super) fn add(&mut self, word: &str, term: TermId) {
+        if word.len() < MIN_CHARS || !word.bytes().all(|byte| byte.is_ascii_alphabetic()) {
+            return;
         }
-        let surface = &lexicon.surfaces[at];
-        let known = surface.word.as_bytes();
-        let nearness = if apart <= 2 * max_edits && known.len().abs_diff(word.len()) <= max_edits as usize {
-            match edits(word.as_bytes(), known, max_edits as usize) {
-                Some(0 | 1) => Some(Nearness::OneEdit),
-                Some(_) => Some(Nearness::TwoEdits),
-                None => None,
+        if self.by_length.len() <= word.len() {
+            self.by_length.resize_with(word.len() + 1, SameLength::default);
+        }
+        let row = &mut self.by_length[word.len()];
+        row.letters.push(letter_set(word));
+        row.words.push((word.into(), term));
+        if let Some(beginning) = word.as_bytes().first_chunk::<MIN_PREFIX>() {
+            self.by_beginning.entry(*beginning).or_default().push((word.into(), term));
+        }
+    }
+
+    /// Terms of the words near an unknown word, nearest first.
+    pub(super) fn near(&self, word: &str) -> Vec<(Nearness, TermId)> {
+        let mut found: Vec<(Nearness, TermId)> = Vec::new();
+        if word.len() < MIN_CHARS || !word.bytes().all(|byte| byte.is_ascii_alphabetic()) {
+            return found;
+        }
+        let letters = letter_set(word);
+        let max_edits = if word.len() >= MIN_CHARS_FAR { 2 } else { 1 };
+        let lengths = word.len() - max_edits..=word.len() + max_edits;
+        for row in lengths.filter_map(|length| self.by_length.get(length)) {
+            for (at, known) in row.letters.iter().enumerate() {
+                // One edit changes at most two letters of the set: clear two bits for each, nothing may be left.
+                let mut apart = known ^ letters;
+                for _ in 0..2 * max_edits {
+                    apart &= apart.wrapping_sub(1);
+                }
+                if apart != 0 {
+                    continue;
+                }
+                let (known, term) = &row.words[at];
+                match edits(word.as_bytes(), known.as_bytes(), max_edits) {
+                    Some(0 | 1) => found.push((Nearness::OneEdit, *term)),
+                    Some(_) => found.push((Nearness::TwoEdits, *term)),
+                    None => {}
+                }
             }
-        } else {
-            None
-        };
-        let nearness = nearness.or_else(|| shares_beginning(word.as_bytes(), known).then_some(Nearness::Prefix));
-        if let Some(nearness) = nearness {
-            found.push((nearness, surface.term));
         }
+        if let Some(beginning) = word.as_bytes().first_chunk::<MIN_PREFIX>() {
+            for (known, term) in self.by_beginning.get(beginning).into_iter().flatten() {
+                if shares_beginning(word.as_bytes(), known.as_bytes()) {
+                    found.push((Nearness::Prefix, *term));
+                }
+            }
+        }
+        found.sort_unstable();
+        found
     }
-    found.sort_unstable();
-    found
+}
+
+/// The letters of a word as a bit set.
+pub(super) fn letter_set(word: &str) -> u64 {
+    word.bytes().fold(0, |set, byte| set | 1 << (byte & 63))
 }
 
 fn shares_beginning(a: &[u8], b: &[u8]) -> bool {

@@ -5,7 +5,6 @@
 
 use std::{
     cell::RefCell,
-    cmp::Ordering,
     sync::{Arc, PoisonError},
 };
 
@@ -13,11 +12,11 @@ use rustc_hash::FxHashMap;
 
 use super::{
     MAX_BATCH_QUERIES,
-    analysis::{Splitter, TermId},
     answer::{Hit, Hits, SourceTools},
     indexer::Shared,
-    query::{self, Concept, Query},
-    store::{Doc, DocId, Posting, Store},
+    query::{self, Query},
+    rank::{Candidate, Ranker, Scratch, TIER_ID, TIER_NAME, TIER_RELEVANT, order},
+    store::{Doc, DocId, Store},
     typo::edits,
 };
 use crate::catalog::Tool;
@@ -92,12 +91,20 @@ impl Visible {
         Self { bits, count, bound, sources, down, unavailable }
     }
 
-    fn has(&self, doc: DocId) -> bool {
+    pub(super) fn has(&self, doc: DocId) -> bool {
         self.bits.get(doc as usize / 64).is_some_and(|word| word & (1 << (doc % 64)) != 0)
     }
 
-    fn is_whole(&self) -> bool {
+    pub(super) fn is_whole(&self) -> bool {
         self.count == self.bound
+    }
+
+    pub(super) fn count(&self) -> u32 {
+        self.count
+    }
+
+    pub(super) fn bound(&self) -> DocId {
+        self.bound
     }
 
     fn documents(&self) -> impl Iterator<Item = DocId> {
@@ -115,44 +122,10 @@ pub struct View {
     limits: SearchLimits,
 }
 
-/// What a query gathers for one document.
-#[derive(Debug, Clone, Copy, Default)]
-struct Gathered {
-    score: f32,
-    /// Inverse frequency of the concepts that the document has.
-    mass: f32,
-    /// Score of the concept at hand.
-    current: f32,
-    /// Number of the concept at hand, from 1.
-    concept: u16,
-    /// Concepts that the document has.
-    concepts: u16,
-}
-
-#[derive(Default)]
-struct Scratch {
-    splitter: Splitter,
-    gathered: Vec<Gathered>,
-    touched: Vec<DocId>,
-    candidates: Vec<Candidate>,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Candidate {
-    doc: DocId,
-    tier: u8,
-    score: f32,
-}
-
 thread_local! {
     /// One per searching thread: a search allocates next to nothing.
     static SCRATCH: RefCell<Scratch> = RefCell::default();
 }
-
-/// Where a hit stands before relevance is asked: the exact id, then the exact name, then the rest.
-const TIER_ID: u8 = 0;
-const TIER_NAME: u8 = 1;
-const TIER_RELEVANT: u8 = 2;
 
 impl View {
     pub(super) fn new(shared: Arc<Shared>, visible: Visible, limits: SearchLimits) -> Self {
@@ -205,10 +178,11 @@ impl View {
         let store = self.shared.store.read().unwrap_or_else(PoisonError::into_inner);
         SCRATCH.with_borrow_mut(|scratch| {
             let (scope, words) = self.scope(text);
+            let ranker = Ranker { store: &store, visible: &self.visible, ranking: &self.shared.ranking };
             scratch.candidates.clear();
             self.exact(&store, text, &mut scratch.candidates);
             if !words.is_empty() {
-                let read = self.rank(&store, words, scope.as_ref(), limit, scratch);
+                let read = ranker.rank(words, scope.as_ref(), limit, scratch);
                 if scratch.candidates.is_empty() {
                     self.literal(&store, words, scope.as_ref(), limit, &read, &mut scratch.candidates);
                 }
@@ -324,134 +298,6 @@ impl View {
         push(store.by_name.get(text), TIER_NAME);
     }
 
-    fn frequency(&self, store: &Store, term: TermId) -> u32 {
-        let postings = &store.postings[term as usize];
-        let count = if self.visible.is_whole() {
-            self.in_bound(postings).len()
-        } else {
-            postings.iter().filter(|posting| self.visible.has(posting.doc)).count()
-        };
-        u32::try_from(count).unwrap_or(u32::MAX)
-    }
-
-    fn in_bound<'p>(&self, postings: &'p [Posting]) -> &'p [Posting] {
-        match postings.last() {
-            Some(last) if last.doc >= self.visible.bound => {
-                &postings[..postings.partition_point(|posting| posting.doc < self.visible.bound)]
-            }
-            _ => postings,
-        }
-    }
-
-    /// Inverse frequency, as BM25 has it.
-    fn inverse_frequency(&self, frequency: u32) -> f32 {
-        #[expect(clippy::cast_precision_loss, reason = "catalogs are far below 2^24 tools")]
-        let (all, with) = (self.visible.count as f32, frequency as f32);
-        (1.0 + (all - with + 0.5) / (with + 0.5)).ln()
-    }
-
-    /// Scores every visible document that has a word of the query and keeps the best as candidates.
-    fn rank(&self, store: &Store, words: &str, scope: Option<&Scope>, limit: usize, scratch: &mut Scratch) -> Query {
-        let ranking = &self.shared.ranking;
-        let mut frequencies: FxHashMap<TermId, u32> = FxHashMap::default();
-        let mut frequency = |term: TermId| *frequencies.entry(term).or_insert_with(|| self.frequency(store, term));
-        let read = Query::read(words, store, ranking, &mut scratch.splitter, &mut frequency);
-        let Scratch { gathered, touched, candidates, .. } = scratch;
-        gathered.resize(gathered.len().max(self.visible.bound as usize), Gathered::default());
-        touched.clear();
-        let mut all_mass = 0.0;
-        for (concept, number) in read.concepts.iter().zip(1_u16..) {
-            let mass = self.gather(store, concept, number, &mut frequency, gathered, touched);
-            if !concept.extra {
-                all_mass += mass;
-            }
-        }
-        if let Some(scope) = scope {
-            touched.retain(|doc| {
-                let holds = scope.holds(&store.docs[*doc as usize]);
-                if !holds {
-                    gathered[*doc as usize] = Gathered::default();
-                }
-                holds
-            });
-        }
-        // Only the best are looked at closely.
-        let close = (limit * 4).max(48);
-        let exact = candidates.len();
-        candidates.extend(touched.iter().map(|doc| {
-            let gathered = &gathered[*doc as usize];
-            Candidate { doc: *doc, tier: TIER_RELEVANT, score: gathered.score }
-        }));
-        let ranked = &mut candidates[exact..];
-        if ranked.len() > close {
-            ranked.select_nth_unstable_by(close, |a, b| order(store, a, b));
-            candidates.truncate(exact + close);
-        }
-        let query_terms: Vec<TermId> =
-            read.concepts.iter().filter_map(|concept| concept.variants.first()).map(|variant| variant.term).collect();
-        for candidate in &mut candidates[exact..] {
-            let doc = &store.docs[candidate.doc as usize];
-            let gathered = &gathered[candidate.doc as usize];
-            let covered = doc.name_terms.iter().filter(|term| query_terms.contains(term)).count();
-            #[expect(clippy::cast_precision_loss, reason = "words of a name")]
-            let name_share = covered as f32 / doc.name_terms.len().max(1) as f32;
-            let query_share = if all_mass > 0.0 { (gathered.mass / all_mass).min(1.0) } else { 0.0 };
-            candidate.score *= (1.0 + ranking.name_coverage * name_share)
-                * (1.0 - ranking.query_coverage + ranking.query_coverage * query_share);
-        }
-        // The scores of exact hits are those of their words.
-        for at in 0..exact {
-            candidates[at].score = gathered[candidates[at].doc as usize].score;
-        }
-        let exact_docs: Vec<DocId> = candidates[..exact].iter().map(|candidate| candidate.doc).collect();
-        candidates.retain(|candidate| candidate.tier != TIER_RELEVANT || !exact_docs.contains(&candidate.doc));
-        for doc in touched.drain(..) {
-            gathered[doc as usize] = Gathered::default();
-        }
-        read
-    }
-
-    /// Adds one concept to every document that has it: the best of its variants counts, once. Gives its mass.
-    fn gather(
-        &self,
-        store: &Store,
-        concept: &Concept,
-        number: u16,
-        frequency: &mut impl FnMut(TermId) -> u32,
-        gathered: &mut [Gathered],
-        touched: &mut Vec<DocId>,
-    ) -> f32 {
-        let whole = self.visible.is_whole();
-        let mut mass = 0.0_f32;
-        for variant in &concept.variants {
-            let weight = variant.weight * self.inverse_frequency(frequency(variant.term));
-            mass = mass.max(weight);
-            for posting in self.in_bound(&store.postings[variant.term as usize]) {
-                if !whole && !self.visible.has(posting.doc) {
-                    continue;
-                }
-                let slot = &mut gathered[posting.doc as usize];
-                if slot.concept == 0 {
-                    touched.push(posting.doc);
-                }
-                if slot.concept != number {
-                    slot.concept = number;
-                    slot.current = 0.0;
-                    if !concept.extra {
-                        slot.mass += weight;
-                        slot.concepts += 1;
-                    }
-                }
-                let score = weight * posting.impact;
-                if score > slot.current {
-                    slot.score += score - slot.current;
-                    slot.current = score;
-                }
-            }
-        }
-        mass
-    }
-
     /// When no word of the query is in any tool: the text as it stands, in names, then in descriptions.
     fn literal(
         &self,
@@ -495,23 +341,16 @@ impl View {
 }
 
 /// Part of the catalog that a query asks for.
-struct Scope {
+pub(super) struct Scope {
     source: Option<String>,
     owner: Option<String>,
 }
 
 impl Scope {
-    fn holds(&self, doc: &Doc) -> bool {
+    pub(super) fn holds(&self, doc: &Doc) -> bool {
         self.source.as_deref().is_none_or(|source| doc.id.source() == source)
             && self.owner.as_deref().is_none_or(|owner| doc.id.owner() == owner)
     }
-}
-
-fn order(store: &Store, a: &Candidate, b: &Candidate) -> Ordering {
-    a.tier
-        .cmp(&b.tier)
-        .then_with(|| b.score.total_cmp(&a.score))
-        .then_with(|| store.docs[a.doc as usize].id.cmp(&store.docs[b.doc as usize].id))
 }
 
 /// Letters and digits only, lower case.

@@ -6,7 +6,10 @@ use std::sync::LazyLock;
 
 use rustc_hash::FxHashMap;
 
-use super::analysis::{Normalised, normalise};
+use super::{
+    analysis::{Normalised, normalise},
+    typo::letter_set,
+};
 
 /// Words that say nothing about any tool: articles, pronouns, auxiliaries, courtesies. Beyond tantivy's English list.
 const STOP_WORDS: &str = include_str!("stop_words.txt");
@@ -18,9 +21,10 @@ pub(super) fn stop_words() -> Vec<String> {
     entries(STOP_WORDS).flat_map(str::split_whitespace).map(str::to_owned).collect()
 }
 
-/// Stop words long enough to be mistyped.
-pub(super) static LONG_STOP_WORDS: LazyLock<Vec<String>> =
-    LazyLock::new(|| stop_words().into_iter().filter(|word| word.len() >= 4).collect());
+/// Stop words long enough to be mistyped, with their letters.
+pub(super) static LONG_STOP_WORDS: LazyLock<Vec<(u64, String)>> = LazyLock::new(|| {
+    stop_words().into_iter().filter(|word| word.len() >= 4).map(|word| (letter_set(&word), word)).collect()
+});
 
 fn entries(table: &'static str) -> impl Iterator<Item = &'static str> {
     table.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'))
