@@ -4,8 +4,6 @@
 //! strict provider refuses (no `oneOf` or `anyOf`, no free-form top level); what models write beside the schema is understood
 //! where only one reading is possible.
 
-use std::sync::Arc;
-
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 

@@ -21,7 +21,7 @@ pub use hooks::{CommandHook, FnHook, Hook, HookAnswer, HookDecision, HookEvent, 
 pub(crate) use json_text::read as read_json_text;
 pub(crate) use resolve::resolve;
 pub use result::Reply;
-pub(crate) use result::source_and_owner;
+pub(crate) use result::{redact_error, source_and_owner};
 
 use call::Recorded;
 

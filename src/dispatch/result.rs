@@ -185,7 +185,7 @@ pub(super) fn bound_error(mut error: ToolError, redactor: &Redactor) -> ToolErro
 }
 
 /// Secrets out of every text of an error.
-pub(super) fn redact_error(mut error: ToolError, redactor: &Redactor) -> ToolError {
+pub(crate) fn redact_error(mut error: ToolError, redactor: &Redactor) -> ToolError {
     let clean = |text: &str| redactor.text(text).chars().take(MAX_MESSAGE_CHARS).collect::<String>();
     error.message = clean(&error.message);
     error.suggestion = error.suggestion.map(|text| clean(&text));

@@ -19,7 +19,7 @@ use crate::{
     dispatch::{self, Brakes, CallOrigin, CallRequest, RawArguments, Reply, Surface},
     outcome::RunOutcome,
     policy::{Approver, Decision, Grants, PolicyError, Role, Scope},
-    sandbox::{Limits, RunRequest, Sandbox, SandboxError},
+    sandbox::{Bridge, Limits, RunRequest, Sandbox, SandboxError},
     telemetry::{CatalogFigures, Event, SessionLog, SourceCount},
     tool_error::ToolError,
 };
@@ -126,8 +126,7 @@ impl Session {
         let Some(sandbox) = &session.host.sandbox else {
             return Sandbox::refused(&SandboxError::Absent);
         };
-        let view = session.view();
-        let run: Arc<str> = format!("{}.r{}", session.id, session.runs.fetch_add(1, Ordering::Relaxed)).into();
+        let (view, run) = (session.view(), session.next_run_id());
         if let Some(log) = session.log() {
             log.write(Event::RunStart {
                 run: run.to_string(),
@@ -143,6 +142,12 @@ impl Session {
             log.write(run_end(&run, &outcome));
         }
         outcome
+    }
+
+    /// The bridge of one program that somebody else runs: what answers its searches, descriptions and calls. It keeps the
+    /// catalog of this moment.
+    pub fn bridge(&self) -> Arc<dyn Bridge> {
+        Arc::new(CodeBridge::new(self.0.clone(), self.0.view(), self.0.next_run_id(), CallOptions::default()))
     }
 
     /// `tool_search` (mode `tools`).
@@ -200,6 +205,10 @@ impl std::fmt::Debug for Session {
 impl SessionCore {
     pub(crate) fn host(&self) -> &HostCore {
         &self.host
+    }
+
+    fn next_run_id(&self) -> Arc<str> {
+        format!("{}.r{}", self.id, self.runs.fetch_add(1, Ordering::Relaxed)).into()
     }
 
     pub(crate) fn next_call_id(&self) -> Arc<str> {

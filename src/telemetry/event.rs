@@ -27,6 +27,11 @@ pub struct Row {
     pub event: Event,
 }
 
+/// The JSON Schema of a row, as committed.
+pub fn row_schema() -> serde_json::Value {
+    schemars::schema_for!(Row).to_value()
+}
+
 /// What happened.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "event", rename_all = "snake_case", rename_all_fields = "camelCase")]

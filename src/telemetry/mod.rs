@@ -6,7 +6,7 @@ mod redact;
 mod session_log;
 mod tokens;
 
-pub use event::{CallDecision, CallEvent, CatalogFigures, Event, Row, SCHEMA_VERSION, SourceCount};
+pub use event::{CallDecision, CallEvent, CatalogFigures, Event, Row, SCHEMA_VERSION, SourceCount, row_schema};
 pub use redact::{REDACTED, Redactor};
 pub use session_log::{LogSettings, SessionLog, list_sessions, read_rows};
 pub use tokens::count_tokens;

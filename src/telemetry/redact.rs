@@ -4,7 +4,7 @@
 //! removed from everything, results too: a server that prints its environment must not hand a token to a model. *Shapes* of
 //! common tokens are removed from errors, logs and approvals only, because a result may be about tokens.
 //!
-//! Redaction works on text inside JSON values, never on serialised JSON, so escapes can not hide a secret.
+//! Redaction works on text inside JSON values, and knows a secret in its JSON-escaped form too.
 
 use std::{borrow::Cow, fmt, sync::LazyLock};
 
@@ -56,6 +56,9 @@ impl Redactor {
             let mut add = |text: &str| {
                 if text.len() >= MIN_SECRET_BYTES {
                     needles.push(text.to_owned());
+                    // Tools put JSON inside of text, and there quotes and line ends of a secret are escaped.
+                    let escaped = Value::from(text).to_string();
+                    needles.push(escaped[1..escaped.len() - 1].to_owned());
                 }
             };
             if is_plain_path(secret) {
@@ -153,7 +156,9 @@ mod tests {
 
     #[test]
     fn configured_secrets_vanish_from_every_text_and_key() {
-        let redactor = Redactor::new(["canary-4711", "Bearer tok-abcdef", "/home/someone/data", "1"]);
+        let redactor =
+            Redactor::new(["canary-4711", "Bearer tok-abcdef", "/home/someone/data", "1", "with \"quotes\"\n"]);
+        assert_eq!(redactor.result_text(r#"{"a":"with \"quotes\""}"#), r#"{"a":"[redacted]"}"#);
         let mut value = json!({ "env": ["TOKEN=canary-4711", 1], "canary-4711": { "h": "tok-abcdef" }, "p": "/home/someone/data/1" });
         redactor.result_value(&mut value);
         assert_eq!(
