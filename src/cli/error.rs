@@ -48,6 +48,9 @@ pub(crate) enum CliError {
     /// The arguments do not fit together.
     #[error("{0}")]
     Usage(String),
+    /// The configuration can not be used.
+    #[error(transparent)]
+    Config(#[from] crate::config::ConfigError),
     /// The system did not give what is needed.
     #[error("{doing} failed: {reason}")]
     System {
@@ -61,7 +64,7 @@ pub(crate) enum CliError {
 impl CliError {
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
-            Self::Input { .. } | Self::Usage(_) => USAGE,
+            Self::Input { .. } | Self::Usage(_) | Self::Config(_) => USAGE,
             Self::System { .. } => SANDBOX,
         })
     }

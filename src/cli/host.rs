@@ -147,8 +147,11 @@ async fn settled(servers: &McpServers, show: bool) -> Vec<String> {
         std::future::pending::<()>().await;
     };
     let settled = servers.settled(|event| {
-        if let SourceState::Unavailable { reason } = &event.snapshot.state {
-            warnings.push(format!("the server \"{}\" is unavailable: {reason}", event.server));
+        // What a configuration makes impossible has been said when it was loaded.
+        let named =
+            servers.sources().iter().any(|source| source.name() == event.server && source.settings().problem.is_some());
+        if let (SourceState::Unavailable { reason }, false) = (&event.snapshot.state, named) {
+            warnings.push(reason.to_string());
         }
         if show && event.elapsed > PATIENCE && !event.waiting_for.is_empty() {
             printer::note(&format!("{} has answered; waiting for {}", event.server, event.waiting_for.join(", ")));

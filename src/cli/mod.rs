@@ -5,13 +5,16 @@
 mod approver;
 mod catalog;
 mod completions;
+mod config;
 mod doctor;
 mod error;
 mod host;
+mod init;
 mod printer;
 mod run;
 mod sessions;
 mod tools;
+mod trust;
 mod version;
 
 use std::{future::Future, process::ExitCode};
@@ -36,6 +39,9 @@ enum Verb {
     Call(Box<catalog::CallArgs>),
     Sessions(sessions::SessionsArgs),
     Doctor(doctor::DoctorArgs),
+    Config(config::ConfigArgs),
+    Init(init::InitArgs),
+    Trust(trust::TrustArgs),
     Completions(completions::CompletionsArgs),
 }
 
@@ -56,6 +62,9 @@ pub fn main() -> ExitCode {
         Verb::Call(args) => catalog::call(&args),
         Verb::Sessions(args) => sessions::run(&args),
         Verb::Doctor(args) => doctor::run(&args),
+        Verb::Config(args) => config::run(args),
+        Verb::Init(args) => init::run(&args),
+        Verb::Trust(args) => trust::run(args),
         Verb::Completions(args) => completions::run(&args),
     };
     result.unwrap_or_else(|error| {

@@ -7,7 +7,9 @@
 
 mod client_file;
 mod document;
+mod edit;
 mod environment;
+mod import;
 mod raw;
 mod settings;
 mod trust;
@@ -21,7 +23,7 @@ use std::{
 
 use serde_json::Value;
 
-pub use self::{document::ConfigError, environment::Environment, settings::*};
+pub use self::{document::ConfigError, environment::Environment, import::Imported, settings::*};
 use self::{raw::RawConfig, validate::Validator, variables::Variables};
 
 /// Where to look for a configuration.
@@ -96,12 +98,17 @@ pub fn find(options: &LoadOptions) -> Option<(PathBuf, Origin)> {
     if let Some(file) = options.environment.get("TOOLBRIDGE_CONFIG") {
         return Some((options.cwd.join(file), Origin::Named));
     }
-    let in_cwd = OWN_FILES.iter().chain(&CLIENT_FILES).map(|name| options.cwd.join(name));
-    if let Some(file) = in_cwd.into_iter().find(|file| file.is_file()) {
+    if let Some(file) = in_working_folder(options) {
         return Some((file, Origin::WorkingFolder));
     }
     let dir = options.environment.config_dir()?;
     OWN_FILES.iter().map(|name| dir.join(name)).find(|file| file.is_file()).map(|file| (file, Origin::User))
+}
+
+/// The file in the working folder: our own, else a client's.
+pub fn in_working_folder(options: &LoadOptions) -> Option<PathBuf> {
+    let names = OWN_FILES.iter().chain(&CLIENT_FILES);
+    names.map(|name| options.cwd.join(name)).find(|file| file.is_file())
 }
 
 /// Finds and reads the configuration; without any file, the defaults hold.
@@ -132,6 +139,93 @@ pub fn revoke_trust(options: &LoadOptions, file: &Path) -> Result<bool, ConfigEr
 fn trust_error(file: &Path, error: &std::io::Error) -> ConfigError {
     let message = format!("trust can not be remembered: {}", document::describe_io(error));
     ConfigError::Unusable { file: file.to_path_buf(), message }
+}
+
+/// Reads the file that is in force as if it were trusted; nothing is started and nothing is remembered.
+pub fn check(options: &LoadOptions) -> Result<Loaded, ConfigError> {
+    match find(options) {
+        Some((file, origin)) => load_text(options, &file, origin, &document::read(&file)?, true),
+        None => load(options),
+    }
+}
+
+/// Changes one setting in the file that is in force, comments and all else left as they are. `path` is dotted; a dot that
+/// belongs to a key is written `\.`. The file is only replaced when the result is a valid configuration; a trusted file
+/// stays trusted.
+pub fn set(options: &LoadOptions, path: &str, value: &Value) -> Result<Loaded, ConfigError> {
+    let Some((file, origin)) = find(options) else {
+        let file = options.cwd.join(OWN_FILES[0]);
+        return Err(ConfigError::Unreadable {
+            file,
+            reason: "there is no configuration yet; run `toolbridge init`".into(),
+        });
+    };
+    let unusable = |message: String| ConfigError::Unusable { file: file.clone(), message };
+    let text = document::read(&file)?;
+    let own_keys = schema_keys();
+    if document::Language::of(&file) != document::Language::Json5 {
+        return Err(unusable("only JSON5 and JSON files are changed from here; edit this one by hand".into()));
+    }
+    if client_file::is_client_file(&file, &document::parse(&file, &text)?, &own_keys) {
+        return Err(unusable("is another client's file, which is not changed; `toolbridge init` makes our own".into()));
+    }
+    let keys = path_keys(path);
+    let quoted = file.extension().is_some_and(|extension| extension == "json");
+    let changed = edit::set(&text, &keys, value, quoted).map_err(unusable)?;
+    let loaded = load_text(options, &file, origin, &changed, true)?;
+    let written: Value = document::parse(&file, &changed)?;
+    if keys.iter().try_fold(&written, |inside, key| inside.get(key)) != Some(value) {
+        return Err(unusable(format!("{path} could not be set; edit the file by hand")));
+    }
+    let was_trusted = trust::is_trusted(&options.environment, &file, &text);
+    trust::replace_file(&file, changed.as_bytes())
+        .map_err(|error| unusable(format!("could not be written: {}", document::describe_io(&error))))?;
+    if was_trusted {
+        trust::approve(&options.environment, &file, &changed).map_err(|error| trust_error(&file, &error))?;
+    }
+    Ok(loaded)
+}
+
+/// The keys of a dotted path; `\.` is a dot that belongs to a key.
+pub fn path_keys(path: &str) -> Vec<String> {
+    let mut keys = vec![String::new()];
+    let mut escaped = false;
+    for c in path.chars() {
+        match c {
+            '\\' if !escaped => escaped = true,
+            '.' if !escaped => keys.push(String::new()),
+            c => {
+                escaped = false;
+                if let Some(key) = keys.last_mut() {
+                    key.push(c);
+                }
+            }
+        }
+    }
+    keys
+}
+
+/// Gathers the servers that other clients on this machine know into a configuration of our own; writes nothing.
+pub fn import(options: &LoadOptions) -> Imported {
+    import::gather(&options.cwd, &options.environment)
+}
+
+/// Writes a new configuration `toolbridge.json5` into the working folder, readable by the user only, or replaces the one
+/// that is there when `replace` is set.
+pub fn write_new(options: &LoadOptions, text: &str, replace: bool) -> Result<PathBuf, ConfigError> {
+    let existing = OWN_FILES.iter().map(|name| options.cwd.join(name)).find(|file| file.exists());
+    let file = match existing {
+        Some(file) if !replace => {
+            return Err(ConfigError::Unusable { file, message: "is there already; --force replaces it".into() });
+        }
+        _ => options.cwd.join(OWN_FILES[0]),
+    };
+    document::parse::<RawConfig>(&file, text)?;
+    trust::replace_private_file(&file, text.as_bytes()).map_err(|error| {
+        let message = format!("could not be written: {}", document::describe_io(&error));
+        ConfigError::Unusable { file: file.clone(), message }
+    })?;
+    Ok(file)
 }
 
 fn load_text(

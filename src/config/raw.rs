@@ -16,9 +16,22 @@ use serde_json::Value;
 use crate::policy::{AgentSettings, Match, ProfileSettings, Role, Rule};
 
 /// A number of milliseconds, bytes or things; brought into its limit's range later.
-#[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Serialize)]
-#[serde(transparent)]
+#[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
 pub(super) struct Amount(pub f64);
+
+impl Serialize for Amount {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        // 1000, not 1000.0.
+        #[allow(clippy::cast_possible_truncation)]
+        let whole = self.0 as i64;
+        #[allow(clippy::cast_precision_loss)]
+        if (whole as f64 - self.0).abs() < f64::EPSILON {
+            serializer.serialize_i64(whole)
+        } else {
+            serializer.serialize_f64(self.0)
+        }
+    }
+}
 
 impl<'de> Deserialize<'de> for Amount {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

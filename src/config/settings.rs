@@ -4,6 +4,7 @@
 use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc, time::Duration};
 
 use serde::{Serialize, Serializer};
+use serde_json::{Value, json};
 
 pub use super::raw::{BridgeMode, Enabled, NativeTool, SandboxLevel, SkillState};
 use crate::{
@@ -489,6 +490,47 @@ impl Settings {
         secrets.sort();
         secrets.dedup();
         secrets
+    }
+}
+
+impl Settings {
+    /// Every setting with the value that holds, in the shape of a configuration file; what must not be shown is
+    /// `[redacted]`.
+    pub fn effective(&self) -> Value {
+        let Ok(Value::Object(mut all)) = serde_json::to_value(self) else { return Value::Null };
+        let mut take = |key: &str| all.remove(key).unwrap_or_default();
+        let (servers, limits, role, otlp) = (take("mcpServers"), take("limits"), take("defaultRole"), take("otlp"));
+        let by_name = servers.as_array().into_iter().flatten().filter_map(|server| {
+            let mut server = server.as_object()?.clone();
+            let name = server.remove("name")?.as_str()?.to_owned();
+            if let Some(headers) = server.get_mut("headers") {
+                let pairs = headers.as_array().into_iter().flatten();
+                let pairs = pairs.filter_map(|pair| Some((pair.get(0)?.as_str()?.to_owned(), pair.get(1)?.clone())));
+                *headers = Value::Object(pairs.collect());
+            }
+            Some((name, Value::Object(server)))
+        });
+        all.insert("mcpServers".to_owned(), Value::Object(by_name.collect()));
+        all.insert("roles".to_owned(), json!({ "default": role }));
+        all.insert("telemetry".to_owned(), json!({ "otlp": otlp }));
+        let mut all = Value::Object(all);
+        for (name, value) in limits.as_object().into_iter().flatten() {
+            match name.as_str() {
+                "maxHeapBytes" | "maxMemoryBytes" => all["sandbox"][name] = value.clone(),
+                "approvalTimeoutMs" => all["approvals"] = json!({ "timeoutMs": value }),
+                _ => all["tools"]["toolSearch"][name] = value.clone(),
+            }
+        }
+        for provider in all["gateway"]["providers"].as_object_mut().into_iter().flat_map(|all| all.values_mut()) {
+            let windows = provider["contextWindows"].take();
+            let models = windows.as_object().into_iter().flatten();
+            let models = models.map(|(model, window)| (model.clone(), json!({ "contextWindow": window })));
+            provider["models"] = Value::Object(models.collect());
+            if let Some(provider) = provider.as_object_mut() {
+                provider.remove("contextWindows");
+            }
+        }
+        all
     }
 }
 

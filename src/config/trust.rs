@@ -7,7 +7,7 @@ use std::{
     collections::BTreeMap,
     fs,
     io::{self, Write},
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
 };
 
@@ -79,12 +79,24 @@ fn write_store(environment: &Environment, store: &Store) -> io::Result<()> {
 
 /// Writes a file that only the user may read, whole or not at all.
 pub(crate) fn replace_private_file(path: &Path, content: &[u8]) -> io::Result<()> {
+    replace(path, content, 0o600)
+}
+
+/// Replaces a file, whole or not at all; who may read it stays as it was.
+pub(super) fn replace_file(path: &Path, content: &[u8]) -> io::Result<()> {
+    // A link stays a link.
+    let path = fs::canonicalize(path)?;
+    let mode = fs::metadata(&path)?.permissions().mode() & 0o777;
+    replace(&path, content, mode)
+}
+
+fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let dir = path.parent().ok_or_else(|| io::Error::other("no folder"))?;
     fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let temporary = dir.join(format!(".{name}.{}.tmp", std::process::id()));
     let written = (|| {
-        let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
+        let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(&temporary)?;
         file.write_all(content)?;
         file.sync_all()?;
         fs::rename(&temporary, path)

@@ -3,6 +3,7 @@
 
 mod boundaries;
 mod config;
+mod config_cli;
 mod confine;
 mod confine_syscalls;
 mod dispatch;
