@@ -433,6 +433,7 @@ fn join(base: &Path, path: &Path) -> PathBuf {
 /// Whether an entry would start this program again: by its own name, or handed to a package runner or a shell.
 fn starts_ourselves(raw: &RawServer) -> bool {
     const RUNNERS: [&str; 8] = ["npx", "bunx", "uvx", "pipx", "pnpm", "env", "nohup", "exec"];
+    const SUBCOMMANDS: [&str; 4] = ["dlx", "exec", "run", "x"];
     const SHELLS: [&str; 4] = ["sh", "bash", "zsh", "dash"];
     let Some(command) = raw.command.as_deref() else { return false };
     let is_own = |word: &str| {
@@ -446,8 +447,8 @@ fn starts_ourselves(raw: &RawServer) -> bool {
     }
     let name = command.rsplit('/').next().unwrap_or(command);
     if RUNNERS.contains(&name) {
-        let words = raw.args.iter().filter(|arg| !arg.starts_with('-') && !arg.contains('='));
-        return words.take(2).any(|arg| is_own(arg));
+        let words = raw.args.iter().map(String::as_str).filter(|arg| !arg.starts_with('-') && !arg.contains('='));
+        return words.skip_while(|word| SUBCOMMANDS.contains(word)).take(1).any(is_own);
     }
     if SHELLS.contains(&name) {
         let script = raw.args.iter().skip_while(|arg| !arg.ends_with('c') || !arg.starts_with('-')).nth(1);
