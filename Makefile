@@ -2,10 +2,13 @@
 
 CARGO ?= cargo
 
-.PHONY: help test bench check fmt setup tools v8 peers
+.PHONY: help demo test bench check fmt setup tools v8 peers
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: setup ## start a real MCP server from npm; a program searches, describes and calls it
+	@scripts/demo
 
 test: setup ## every test
 	$(CARGO) test --locked

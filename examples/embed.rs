@@ -39,7 +39,10 @@ fn main() -> Result<(), Box<dyn Error>> {
             return answers.map(({ result }) => `${result.details.city}: ${result.details.celsius} °C`);
         "#;
         let outcome = session.run(program, RunOptions::default()).await;
-        println!("{}", serde_json::to_string_pretty(&outcome)?);
+        match outcome.error {
+            None => println!("{}", outcome.value.unwrap_or_default()),
+            Some(error) => return Err(error.message.into()),
+        }
         Ok(())
     })
 }
