@@ -5,6 +5,7 @@ mod boundaries;
 mod config;
 mod config_cli;
 mod confine;
+mod confine_needs;
 mod confine_syscalls;
 mod dispatch;
 mod docs;
