@@ -8,6 +8,7 @@ mod completions;
 mod config;
 mod doctor;
 mod error;
+mod eval;
 mod host;
 mod init;
 mod printer;
@@ -42,6 +43,7 @@ enum Verb {
     Config(config::ConfigArgs),
     Init(init::InitArgs),
     Trust(trust::TrustArgs),
+    Eval(eval::EvalArgs),
     Completions(completions::CompletionsArgs),
 }
 
@@ -65,6 +67,7 @@ pub fn main() -> ExitCode {
         Verb::Config(args) => config::run(args),
         Verb::Init(args) => init::run(&args),
         Verb::Trust(args) => trust::run(args),
+        Verb::Eval(args) => eval::run(&args),
         Verb::Completions(args) => completions::run(&args),
     };
     result.unwrap_or_else(|error| {

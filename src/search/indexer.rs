@@ -79,7 +79,7 @@ impl Indexer {
         let mut generation = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         generation.drop_garbage(tools.len(), &self.ranking);
         let shared = Arc::clone(&generation.shared);
-        let docs = self.documents(&shared, tools);
+        let docs = Self::documents(&shared, tools);
         let visible = {
             let store = shared.store.read().unwrap_or_else(PoisonError::into_inner);
             Visible::new(&store, &docs, tools, down)
@@ -89,7 +89,7 @@ impl Indexer {
         view
     }
 
-    fn documents(&self, shared: &Shared, tools: &[Arc<Tool>]) -> Vec<DocId> {
+    fn documents(shared: &Shared, tools: &[Arc<Tool>]) -> Vec<DocId> {
         let mut docs = vec![DocId::MAX; tools.len()];
         let mut missing: Vec<usize> = Vec::new();
         {

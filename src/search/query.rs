@@ -216,9 +216,8 @@ fn segments(text: &str) -> Vec<Segment<'_>> {
                     // A mark that is never closed quotes nothing.
                     text[end..].contains(c)
                 }
-                '“' | '「' | '«' => true,
+                '“' | '「' | '«' | '\n' | '。' | '！' | '？' => true,
                 '.' | '!' | '?' | ';' => next.is_whitespace(),
-                '\n' | '。' | '！' | '？' => true,
                 _ => false,
             },
         };

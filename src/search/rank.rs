@@ -138,7 +138,7 @@ impl Ranker<'_> {
 
     /// Scores every visible document that has a word of the query; the best `limit` join the exact hits in
     /// `scratch.candidates`, in order.
-    pub(super) fn rank(&self, words: &str, scope: Option<&Scope>, limit: usize, scratch: &mut Scratch) -> Query {
+    pub(super) fn rank(&self, words: &str, within: Option<&Scope>, limit: usize, scratch: &mut Scratch) -> Query {
         let Self { store, ranking, .. } = *self;
         let mut frequencies: FxHashMap<TermId, u32> = FxHashMap::default();
         let mut frequency = |term: TermId| *frequencies.entry(term).or_insert_with(|| self.frequency(term));
@@ -153,9 +153,9 @@ impl Ranker<'_> {
         for (concept, number) in read.concepts.iter().zip(1_u16..) {
             self.gather(concept, number, &mut frequency, gathered, (clauses > 1).then_some(by_clause), touched);
         }
-        if let Some(scope) = scope {
+        if let Some(within) = within {
             touched.retain(|doc| {
-                let holds = scope.holds(&store.docs[*doc as usize]);
+                let holds = within.holds(&store.docs[*doc as usize]);
                 if !holds {
                     gathered[*doc as usize] = Gathered::default();
                     if clauses > 1 {
@@ -288,7 +288,7 @@ impl Ranker<'_> {
                 }
             }
         }
-        let mut copies: Vec<u32> = vec![0; candidates.len()];
+        let mut copies: Vec<i32> = vec![0; candidates.len()];
         for at in 0..limit.min(candidates.len().saturating_sub(1)) {
             let mut chosen = at;
             let mut chosen_score = f32::MIN;
@@ -299,7 +299,7 @@ impl Ranker<'_> {
                     let served: f32 = scores.iter().zip(open).map(|(score, open)| score * (1.0 - open)).sum();
                     score -= self.ranking.served * served;
                 }
-                score *= self.ranking.copy.powi(copies[at + offset].min(8) as i32);
+                score *= self.ranking.copy.powi(copies[at + offset].min(8));
                 if score > chosen_score {
                     chosen = at + offset;
                     chosen_score = score;

@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 
 use super::{
     MAX_BATCH_QUERIES,
-    answer::{Hit, Hits, SourceTools},
+    answer::{Hit, Hits, MAX_ANSWER_CHARS, SourceTools, fit},
     indexer::Shared,
     query::{self, Query},
     rank::{Candidate, Ranker, Scratch, TIER_ID, TIER_NAME, TIER_RELEVANT, order},
@@ -161,12 +161,14 @@ impl View {
         self.visible.documents()
     }
 
-    /// Answers up to [`MAX_BATCH_QUERIES`] queries, in order.
+    /// Answers up to [`MAX_BATCH_QUERIES`] queries, in order, kept together within [`MAX_ANSWER_CHARS`] characters.
     pub fn search_batch<Q: AsRef<str>>(&self, queries: &[Q], limit: Option<usize>) -> Result<Vec<Hits>, SearchError> {
         if queries.len() > MAX_BATCH_QUERIES {
             return Err(SearchError::TooManyQueries(queries.len()));
         }
-        Ok(queries.iter().map(|query| self.search(query.as_ref(), limit)).collect())
+        let mut answers: Vec<Hits> = queries.iter().map(|query| self.search(query.as_ref(), limit)).collect();
+        fit(&mut answers, MAX_ANSWER_CHARS);
+        Ok(answers)
     }
 
     /// The visible tools that fit a query best, best first; at most `limit` (clamped to 1 … the configured maximum).
@@ -329,8 +331,8 @@ impl View {
                 }
                 let found = parts.iter().any(|part| lower.contains(part));
                 if found && !candidates.iter().take(limit).any(|known| known.doc == doc) {
-                    let score = if in_name { 0.02 } else { 0.01 };
-                    candidates.push(Candidate { doc, tier: TIER_RELEVANT, score });
+                    let relevance = if in_name { 0.02 } else { 0.01 };
+                    candidates.push(Candidate { doc, tier: TIER_RELEVANT, score: relevance });
                 }
             }
             if candidates.len() >= limit {
