@@ -190,6 +190,11 @@ impl Lexicon {
         for stem in &words::SYNONYMS.stems {
             lexicon.intern(stem);
         }
+        // A mistyped word may be one that only its synonyms are found by.
+        for (word, term) in &words::SYNONYMS.surfaces {
+            lexicon.vocabulary.add(word, *term);
+            lexicon.words.insert(word.clone(), Entry::Term(*term));
+        }
         lexicon
     }
 

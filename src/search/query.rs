@@ -4,7 +4,7 @@ use super::{
     Ranking,
     analysis::{LookUp, Piece, Splitter, TermId},
     store::Store,
-    typo::{Nearness, letter_set},
+    typo::{Nearness, is_swap, letter_set},
     words::{self, SYNONYMS},
 };
 
@@ -256,11 +256,6 @@ fn is_mistyped_stop_word(word: &str) -> bool {
         })
 }
 
-fn is_swap(a: &[u8], b: &[u8]) -> bool {
-    let Some(at) = a.iter().zip(b).position(|(a, b)| a != b) else { return false };
-    at + 1 < a.len() && a[at] == b[at + 1] && a[at + 1] == b[at] && a[at + 2..] == b[at + 2..]
-}
-
 impl Concept {
     fn of_literal(term: TermId, weight: f32, extra: bool) -> Self {
         Self { variants: vec![Variant { term, weight }], known: true, extra, weight: 1.0, clause: 0 }
@@ -292,6 +287,7 @@ impl Concept {
                 continue;
             }
             let weight = match nearness {
+                Nearness::Swap => ranking.swap,
                 Nearness::OneEdit => ranking.typo,
                 Nearness::TwoEdits => ranking.far_typo,
                 Nearness::Prefix => ranking.prefix,
@@ -299,7 +295,7 @@ impl Concept {
             if frequency(term) > 0 {
                 best = Some(nearness);
                 variants.push(Variant { term, weight });
-            } else if nearness == Nearness::OneEdit {
+            } else if nearness <= Nearness::OneEdit {
                 let before = variants.len();
                 add_synonyms(&mut variants, term, ranking.synonym_of_unknown * weight, frequency);
                 if variants.len() > before {

@@ -17,7 +17,9 @@ const MIN_PREFIX: usize = 5;
 /// How a known word relates to an unknown one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Nearness {
-    /// One edit: a letter more, less, other, or two swapped.
+    /// Two neighbouring letters swapped: hardly ever another word.
+    Swap,
+    /// One edit: a letter more, less or other.
     OneEdit,
     /// Two edits.
     TwoEdits,
@@ -77,6 +79,7 @@ impl Vocabulary {
                 }
                 let (known, term) = &row.words[at];
                 match edits(word.as_bytes(), known.as_bytes(), max_edits) {
+                    Some(0 | 1) if is_swap(word.as_bytes(), known.as_bytes()) => found.push((Nearness::Swap, *term)),
                     Some(0 | 1) => found.push((Nearness::OneEdit, *term)),
                     Some(_) => found.push((Nearness::TwoEdits, *term)),
                     None => {}
@@ -93,6 +96,12 @@ impl Vocabulary {
         found.sort_unstable();
         found
     }
+}
+
+/// Whether two words differ by two neighbouring letters swapped, once.
+pub(super) fn is_swap(a: &[u8], b: &[u8]) -> bool {
+    let Some(at) = a.iter().zip(b).position(|(a, b)| a != b) else { return false };
+    a.len() == b.len() && at + 1 < a.len() && a[at] == b[at + 1] && a[at + 1] == b[at] && a[at + 2..] == b[at + 2..]
 }
 
 /// The letters of a word as a bit set.

@@ -34,6 +34,8 @@ fn entries(table: &'static str) -> impl Iterator<Item = &'static str> {
 pub(super) struct Synonyms {
     /// Stem of each word of the table; its place is its term id in every lexicon.
     pub(super) stems: Vec<Box<str>>,
+    /// Each word of the table as written, with the place of its stem.
+    pub(super) surfaces: Vec<(Box<str>, u32)>,
     /// For each stem, the stems that may stand for it, with a share of its weight.
     pub(super) related: Vec<Vec<(u32, f32)>>,
 }
@@ -48,6 +50,7 @@ pub(super) static SYNONYMS: LazyLock<Synonyms> = LazyLock::new(|| {
     let mut numbers: FxHashMap<Box<str>, u32> = FxHashMap::default();
     let mut stems: Vec<Box<str>> = Vec::new();
     let mut related: Vec<Vec<(u32, f32)>> = Vec::new();
+    let mut surfaces: Vec<(Box<str>, u32)> = Vec::new();
     for line in entries(GROUPS) {
         let (line, weight) = line.strip_prefix('~').map_or((line, NEAR), |rest| (rest, RELATED));
         let mut group: Vec<u32> = Vec::new();
@@ -58,6 +61,7 @@ pub(super) static SYNONYMS: LazyLock<Synonyms> = LazyLock::new(|| {
                 related.push(Vec::new());
                 u32::try_from(stems.len() - 1).unwrap_or(u32::MAX)
             });
+            surfaces.push((word.into(), number));
             if !group.contains(&number) {
                 group.push(number);
             }
@@ -72,5 +76,7 @@ pub(super) static SYNONYMS: LazyLock<Synonyms> = LazyLock::new(|| {
             }
         }
     }
-    Synonyms { stems, related }
+    surfaces.sort_unstable();
+    surfaces.dedup();
+    Synonyms { stems, surfaces, related }
 });
