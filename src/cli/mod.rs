@@ -11,6 +11,7 @@ mod error;
 mod eval;
 mod host;
 mod init;
+mod login;
 mod printer;
 mod run;
 mod sessions;
@@ -44,6 +45,8 @@ enum Verb {
     Init(init::InitArgs),
     Trust(trust::TrustArgs),
     Eval(eval::EvalArgs),
+    Login(login::LoginArgs),
+    Logout(login::LogoutArgs),
     Completions(completions::CompletionsArgs),
 }
 
@@ -68,6 +71,8 @@ pub fn main() -> ExitCode {
         Verb::Init(args) => init::run(&args),
         Verb::Trust(args) => trust::run(args),
         Verb::Eval(args) => eval::run(&args),
+        Verb::Login(args) => login::login(&args),
+        Verb::Logout(args) => login::logout(&args),
         Verb::Completions(args) => completions::run(&args),
     };
     result.unwrap_or_else(|error| {

@@ -23,6 +23,7 @@ use std::{
 
 use serde_json::Value;
 
+pub(crate) use self::trust::replace_private_file;
 pub use self::{document::ConfigError, environment::Environment, import::Imported, settings::*};
 use self::{raw::RawConfig, validate::Validator, variables::Variables};
 

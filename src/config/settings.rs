@@ -128,7 +128,7 @@ impl ServerSettings {
 
     /// A server that is reached over Streamable HTTP.
     pub fn http(name: impl Into<String>, url: impl Into<String>) -> Self {
-        let http = HttpSettings { url: Secret::new(url.into()), headers: Vec::new(), oauth: None };
+        let http = HttpSettings { url: Secret::new(url.into()), headers: Vec::new(), oauth: None, token_file: None };
         Self::new(name, ServerTransport::Http(http))
     }
 
@@ -180,6 +180,9 @@ pub struct HttpSettings {
     pub headers: Vec<(String, Secret)>,
     /// How to introduce ourselves to an authorization server.
     pub oauth: Option<OAuthSettings>,
+    /// Where tokens are kept once a person has signed in; none when the user has no home folder.
+    #[serde(skip)]
+    pub token_file: Option<PathBuf>,
 }
 
 /// How to introduce ourselves to an authorization server.

@@ -360,10 +360,14 @@ impl Validator<'_> {
                 redirect_port: oauth.redirect_port,
             })
         });
+        // One sign-in serves every configuration that names the same address.
+        let name = format!("{}.json", super::trust::hash(&url));
+        let token_file = self.environment().state_dir().map(|dir| dir.join("oauth").join(name));
         Ok(HttpSettings {
             url: Secret::new(url),
             headers: headers.collect::<Result<_, String>>()?,
             oauth: oauth.transpose()?,
+            token_file,
         })
     }
 

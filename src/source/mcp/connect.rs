@@ -17,6 +17,7 @@ use rmcp::{
     service::{
         ClientInitializeError, ClientLifecycleMode, NotificationContext, Peer, serve_client_with_lifecycle_and_ct,
     },
+    transport::{StreamableHttpClientTransport, streamable_http_client::StreamableHttpError},
 };
 use tokio::{sync::Notify, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
@@ -26,6 +27,7 @@ use super::{
     frame::StdioTransport,
     http,
     list::{self, Listed},
+    oauth,
     process::ServerProcess,
 };
 use crate::{
@@ -173,17 +175,28 @@ impl Connection {
                 };
                 match started {
                     Ok(service) => Ok((service, Some(process))),
-                    Err(ClientInitializeError::ConnectionClosed(_)) => {
-                        let how = tokio::time::timeout(EXIT_AFTER_EOF, process.ended()).await;
-                        let how = how.unwrap_or_else(|_| "closed its output during the handshake".to_owned());
-                        return Err(Failure::Other(how));
+                    Err(error @ ClientInitializeError::JsonRpcError(_)) => Err(error),
+                    Err(error) => {
+                        // A server that ends says more by its status than by its closed pipes.
+                        match tokio::time::timeout(EXIT_AFTER_EOF, process.ended()).await {
+                            Ok(how) => return Err(Failure::Other(how)),
+                            Err(_) => Err(error),
+                        }
                     }
-                    Err(error) => Err(error),
                 }
             }
             ServerTransport::Http(settings) => {
-                let transport = http::transport(settings).map_err(Failure::Other)?;
-                let started = serve_client_with_lifecycle_and_ct(handler, transport, lifecycle, cancel.clone()).await;
+                let config = http::config(settings).map_err(Failure::Other)?;
+                let has_own_key = settings.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization"));
+                let authorized = if has_own_key { Ok(None) } else { oauth::authorized(settings).await };
+                let started = if let Some(client) = authorized.map_err(Failure::Other)? {
+                    let transport = StreamableHttpClientTransport::with_client(client, config);
+                    serve_client_with_lifecycle_and_ct(handler, transport, lifecycle, cancel.clone()).await
+                } else {
+                    let client = http::client().map_err(Failure::Other)?;
+                    let transport = StreamableHttpClientTransport::with_client(client, config);
+                    serve_client_with_lifecycle_and_ct(handler, transport, lifecycle, cancel.clone()).await
+                };
                 started.map(|service| (service, None))
             }
         };
@@ -307,16 +320,22 @@ fn describe_start(error: &ClientInitializeError, server: &str) -> String {
 fn describe_transport(error: &(dyn Error + 'static)) -> String {
     let mut cause = Some(error);
     while let Some(error) = cause {
-        if let Some(error) = error.downcast_ref::<reqwest::Error>() {
+        // The library's error neither shows its cause nor hides the address.
+        let http = error.downcast_ref::<StreamableHttpError<reqwest::Error>>();
+        if let Some(StreamableHttpError::HttpStatus(error)) = http {
+            return format!("answered with HTTP status {}", error.status);
+        }
+        let client = match http {
+            Some(StreamableHttpError::Client(error)) => Some(error),
+            _ => error.downcast_ref::<reqwest::Error>(),
+        };
+        if let Some(error) = client {
             return match error.status() {
                 Some(status) => format!("answered with HTTP status {}", status.as_u16()),
                 None if error.is_timeout() => "did not answer in time".to_owned(),
                 None if error.is_connect() => "can not be reached".to_owned(),
                 None => "broke off the connection".to_owned(),
             };
-        }
-        if let Some(error) = error.downcast_ref::<rmcp::transport::streamable_http_client::HttpStatusError>() {
-            return format!("answered with HTTP status {}", error.status);
         }
         if let Some(error) = error.downcast_ref::<io::Error>() {
             return match error.kind() {

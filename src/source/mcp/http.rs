@@ -6,7 +6,7 @@ use reqwest::{
     header::{HeaderName, HeaderValue},
     redirect,
 };
-use rmcp::transport::{StreamableHttpClientTransport, streamable_http_client::StreamableHttpClientTransportConfig};
+use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 
 use super::frame::MAX_LINE_BYTES;
 use crate::config::HttpSettings;
@@ -15,6 +15,9 @@ use crate::config::HttpSettings;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Redirects that are followed, on the same origin only: headers hold keys.
 const MAX_REDIRECTS: usize = 5;
+
+/// Requests in progress: as many as one run may have calls in flight.
+const MAX_REQUESTS: usize = 128;
 
 /// The HTTP client that everything here uses.
 pub(super) fn client() -> Result<reqwest::Client, String> {
@@ -39,8 +42,8 @@ pub(super) fn client() -> Result<reqwest::Client, String> {
     client.map_err(|_| "can not be reached: no HTTP client can be made".to_owned())
 }
 
-/// The transport of one server.
-pub(super) fn transport(settings: &HttpSettings) -> Result<StreamableHttpClientTransport<reqwest::Client>, String> {
+/// How every request to one server is made.
+pub(super) fn config(settings: &HttpSettings) -> Result<StreamableHttpClientTransportConfig, String> {
     let mut headers = HashMap::new();
     for (name, value) in &settings.headers {
         let header = HeaderName::from_bytes(name.as_bytes())
@@ -50,10 +53,9 @@ pub(super) fn transport(settings: &HttpSettings) -> Result<StreamableHttpClientT
         value.set_sensitive(true);
         headers.insert(header, value);
     }
-    let config = StreamableHttpClientTransportConfig::with_uri(settings.url.expose())
+    Ok(StreamableHttpClientTransportConfig::with_uri(settings.url.expose())
         .custom_headers(headers)
         .max_sse_event_size(MAX_LINE_BYTES)
         .max_json_response_size(MAX_LINE_BYTES)
-        .max_concurrent_requests(128);
-    Ok(StreamableHttpClientTransport::with_client(client()?, config))
+        .max_concurrent_requests(MAX_REQUESTS))
 }

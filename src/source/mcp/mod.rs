@@ -12,6 +12,7 @@ mod connect;
 mod frame;
 mod http;
 mod list;
+mod oauth;
 mod process;
 mod servers;
 
@@ -31,13 +32,16 @@ use tokio::{
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-pub use self::servers::{McpServers, StartEvent};
 use self::{
     call::McpInvoke,
     connect::{Connection, Events},
     frame::Noise,
     list::Listed,
     process::Tail,
+};
+pub use self::{
+    oauth::{SignInError, open_browser, sign_in, sign_out},
+    servers::{McpServers, StartEvent},
 };
 use super::{Source, SourceSnapshot, SourceState};
 use crate::{
