@@ -15,7 +15,7 @@ use crate::{
     host::{Host, HostBuilder, HostError, Session},
     policy::{Match, Preapproval, Role, Scope},
     sandbox::{Limits, Sandbox},
-    source::{FixedSource, Source as _, SourceState, mcp::McpServers},
+    source::{FixedSource, Source as _, SourceState, mcp::McpServers, plugin::Plugins},
 };
 
 /// A server that takes longer than this is named while it is waited for.
@@ -90,8 +90,10 @@ impl HostArgs {
         let servers = McpServers::start(&loaded.settings.mcp_servers);
         let mut warnings = loaded.warnings.clone();
         warnings.extend(settled(&servers, show && std::io::stderr().is_terminal()).await);
-        let host = builder.servers(&servers).build().map_err(|error| usage(&error))?;
-        Ok(Connected { host, servers, warnings })
+        let plugins = Plugins::load(&loaded.settings.plugins);
+        plugins.settled().await;
+        let host = builder.servers(&servers).plugins(&plugins).build().map_err(|error| usage(&error))?;
+        Ok(Connected { host, servers, plugins, warnings })
     }
 
     /// The caller's own scope: whoever starts the process is the owner.
@@ -109,6 +111,7 @@ impl HostArgs {
 pub(crate) struct Connected {
     pub(crate) host: Host,
     servers: McpServers,
+    plugins: Plugins,
     /// What should be known of configuration and servers.
     pub(crate) warnings: Vec<String>,
 }
@@ -126,7 +129,7 @@ impl Connected {
 
     /// Ends the servers and everything they started.
     pub(crate) async fn shutdown(self) {
-        self.servers.shutdown().await;
+        futures::join!(self.servers.shutdown(), self.plugins.shutdown());
     }
 }
 

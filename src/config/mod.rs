@@ -116,7 +116,8 @@ pub fn in_working_folder(options: &LoadOptions) -> Option<PathBuf> {
 pub fn load(options: &LoadOptions) -> Result<Loaded, ConfigError> {
     let Some((file, origin)) = find(options) else {
         let mut validator = validator(options, &options.cwd, &options.cwd, BTreeMap::new());
-        let settings = validator.settings(&RawConfig::default()).unwrap_or_default();
+        let mut settings = validator.settings(&RawConfig::default()).unwrap_or_default();
+        settings.plugins.paths.retain(|path| !path.starts_with(&options.cwd));
         return Ok(Loaded { settings, warnings: validator.warnings, file: None, origin: None, untrusted: false });
     };
     let text = document::read(&file)?;

@@ -206,6 +206,8 @@ pub struct OAuthSettings {
 pub struct PluginSettings {
     /// Folders that hold plugins, in order: the working folder's, the user's, the configured ones.
     pub paths: Vec<PathBuf>,
+    /// Environment of plugins, beside what their manifests say: what a server inherits.
+    pub env: BTreeMap<String, Secret>,
 }
 
 /// Native tools.
@@ -218,6 +220,8 @@ pub struct NativeSettings {
     pub root: PathBuf,
     /// Hosts that `fetch` may reach.
     pub hosts: Vec<String>,
+    /// Environment of the commands that `exec` runs: what a server inherits.
+    pub env: BTreeMap<String, Secret>,
 }
 
 /// The bridge, policy and what is said of single tools.

@@ -61,8 +61,8 @@ impl Validator<'_> {
             self.environment().inherited().into_iter().map(|(name, value)| (name, Secret::new(value))).collect();
         let settings = Settings {
             mcp_servers: Vec::new(),
-            plugins: self.plugins(&raw.plugins.paths),
-            native: self.native(&raw.native),
+            plugins: self.plugins(&raw.plugins.paths, &inherited),
+            native: self.native(&raw.native, &inherited),
             tools: ToolsSettings {
                 tool_search: self.tool_search(&search),
                 policy: raw.tools.policy.clone(),
@@ -180,16 +180,19 @@ impl Validator<'_> {
         }
     }
 
-    fn plugins(&self, paths: &[String]) -> PluginSettings {
-        let mut folders = vec![self.variables.workspace.join(".toolbridge/plugins")];
+    fn plugins(&self, paths: &[String], inherited: &BTreeMap<String, Secret>) -> PluginSettings {
+        // The working folder's own plugins come with its own configuration: what stands in a folder that was only walked into
+        // runs nothing.
+        let own = self.base == self.variables.workspace;
+        let mut folders: Vec<PathBuf> = own.then(|| self.base.join(".toolbridge/plugins")).into_iter().collect();
         folders.extend(self.environment().config_dir().map(|dir| dir.join("plugins")));
         folders.extend(paths.iter().map(|path| self.path(path)));
-        PluginSettings { paths: folders }
+        PluginSettings { paths: folders, env: inherited.clone() }
     }
 
-    fn native(&self, raw: &RawNative) -> NativeSettings {
+    fn native(&self, raw: &RawNative, inherited: &BTreeMap<String, Secret>) -> NativeSettings {
         let root = raw.root.as_deref().map_or_else(|| self.base.to_path_buf(), |root| self.path(root));
-        NativeSettings { allow: raw.allow.clone(), root, hosts: raw.hosts.clone() }
+        NativeSettings { allow: raw.allow.clone(), root, hosts: raw.hosts.clone(), env: inherited.clone() }
     }
 
     fn hooks(

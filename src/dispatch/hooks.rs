@@ -4,15 +4,11 @@
 //! arguments (which are validated again). Invariant: a hook that fails, is late or says something that is not understood
 //! blocks the call.
 
-use std::{collections::BTreeMap, ffi::OsString, io, path::PathBuf, process::Stdio, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, ffi::OsString, path::PathBuf, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    process::{Child, Command},
-};
 
 use super::{
     approve::AskedBy,
@@ -24,6 +20,7 @@ use crate::{
     catalog::{Entry, Tool, ToolId},
     host::SessionCore,
     policy::{Matcher, Role, Scope},
+    source::command::CommandLine,
     tool_error::{ToolError, ToolErrorCode},
 };
 
@@ -132,16 +129,14 @@ pub(super) async fn ask(hook: &Arc<dyn Hook>, event: HookEvent) -> Result<HookAn
 pub struct CommandHook {
     name: String,
     matches: Matcher,
-    command: Vec<OsString>,
+    command: CommandLine,
     timeout: Duration,
-    environment: BTreeMap<OsString, OsString>,
-    folder: Option<PathBuf>,
 }
 
 /// Bytes of a hook's answer.
-const MAX_ANSWER_BYTES: u64 = 1024 * 1024;
+const MAX_ANSWER_BYTES: usize = 1024 * 1024;
 /// Bytes of its stderr that are kept for the reason.
-const MAX_STDERR_BYTES: u64 = 2048;
+const MAX_STDERR_BYTES: usize = 2048;
 
 impl CommandHook {
     /// A hook for the tools that match. `environment` is all that the command gets.
@@ -151,15 +146,14 @@ impl CommandHook {
         timeout: Duration,
         environment: BTreeMap<OsString, OsString>,
     ) -> Self {
-        let name = command.first().map(|program| program.to_string_lossy().into_owned()).unwrap_or_default();
-        let name = name.rsplit('/').next().unwrap_or_default().to_owned();
-        Self { name, matches, command, timeout, environment, folder: None }
+        let command = CommandLine { words: command, environment, folder: None };
+        Self { name: command.name(), matches, command, timeout }
     }
 
     /// The same, run in this folder.
     #[must_use]
     pub fn in_folder(mut self, folder: PathBuf) -> Self {
-        self.folder = Some(folder);
+        self.command.folder = Some(folder);
         self
     }
 }
@@ -178,81 +172,25 @@ impl Hook for CommandHook {
     }
 
     fn run(&self, event: HookEvent) -> BoxFuture<'static, Result<HookAnswer, String>> {
-        let child = self.spawn();
+        let command = self.command.clone();
         Box::pin(async move {
-            let mut group = ProcessGroup(child.map_err(|error| format!("it could not be started: {}", error.kind()))?);
             let input = serde_json::to_vec(&event).map_err(|_| "its input could not be written".to_owned())?;
-            let (mut stdin, stdout, stderr) = (group.0.stdin.take(), group.0.stdout.take(), group.0.stderr.take());
-            let send = async move {
-                // A hook that decides without reading everything closes the pipe: not an error.
-                if let Some(stdin) = &mut stdin {
-                    let _ = stdin.write_all(&input).await;
-                }
-                drop(stdin);
-            };
-            let (mut answer, mut complaint) = (Vec::new(), Vec::new());
-            let read = async {
-                if let Some(stdout) = stdout {
-                    stdout.take(MAX_ANSWER_BYTES + 1).read_to_end(&mut answer).await?;
-                }
-                Ok::<(), io::Error>(())
-            };
-            let listen = async {
-                if let Some(stderr) = stderr {
-                    let _ = stderr.take(MAX_STDERR_BYTES).read_to_end(&mut complaint).await;
-                }
-            };
-            let ((), read, ()) = tokio::join!(send, read, listen);
-            let status = group.0.wait().await.map_err(|_| "its end could not be seen".to_owned())?;
-            if !status.success() {
-                let complaint = String::from_utf8_lossy(&complaint);
-                let complaint = complaint.trim();
+            let finished = command.run(input, MAX_ANSWER_BYTES, MAX_STDERR_BYTES).await;
+            let finished = finished.map_err(|error| format!("it could not be run: {}", error.kind()))?;
+            if !finished.status.success() {
+                let complaint = String::from_utf8_lossy(&finished.stderr.bytes).trim().to_owned();
                 return Err(if complaint.is_empty() {
-                    format!("it ended with {status}")
+                    format!("it ended with {}", finished.status)
                 } else {
-                    complaint.to_owned()
+                    complaint
                 });
             }
-            if read.is_err() || answer.len() as u64 > MAX_ANSWER_BYTES {
-                return Err(format!("its answer is over {MAX_ANSWER_BYTES} bytes or could not be read"));
+            if finished.stdout.dropped > 0 {
+                return Err(format!("its answer is over {MAX_ANSWER_BYTES} bytes"));
             }
-            serde_json::from_slice(&answer).map_err(|error| format!("its answer is not understood: {error}"))
+            serde_json::from_slice(&finished.stdout.bytes)
+                .map_err(|error| format!("its answer is not understood: {error}"))
         })
-    }
-}
-
-impl CommandHook {
-    #[expect(clippy::disallowed_methods, reason = "a hook is one of the few that start a process")]
-    fn spawn(&self) -> io::Result<Child> {
-        let Some((program, arguments)) = self.command.split_first() else {
-            return Err(io::ErrorKind::NotFound.into());
-        };
-        let mut command = Command::new(program);
-        if let Some(folder) = &self.folder {
-            command.current_dir(folder);
-        }
-        command
-            .args(arguments)
-            .env_clear()
-            .envs(&self.environment)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .process_group(0)
-            .kill_on_drop(true)
-            .spawn()
-    }
-}
-
-/// Kills the command and what it started when it is dropped, on whatever path.
-struct ProcessGroup(Child);
-
-impl Drop for ProcessGroup {
-    fn drop(&mut self) {
-        if let Some(pid) = self.0.id().and_then(|pid| i32::try_from(pid).ok()) {
-            // `id` is there only while the child is not reaped, so the group can not be somebody else's.
-            let _ = nix::sys::signal::killpg(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL);
-        }
     }
 }
 

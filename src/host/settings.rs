@@ -8,7 +8,7 @@ use crate::{
     dispatch::{CommandHook, Hook},
     policy::Matcher,
     search::SearchLimits,
-    source::{Source, mcp::McpServers},
+    source::{Source, mcp::McpServers, plugin::Plugins},
     telemetry::LogSettings,
 };
 
@@ -25,6 +25,9 @@ impl HostBuilder {
         if let Some(dir) = &settings.log.dir {
             self = self.log(LogSettings { dir: dir.clone(), retention_days: settings.log.retention_days });
         }
+        if let Some(native) = crate::source::native::source(&settings.native) {
+            self = self.source(Arc::new(native));
+        }
         let search = &settings.tools.tool_search;
         let limits = SearchLimits { default: search.search_default_limit, max: search.max_search_limit };
         Ok(self
@@ -32,6 +35,13 @@ impl HostBuilder {
             .secrets(settings.secrets().iter().map(|secret| secret.expose().to_owned()))
             .limits(settings.limits.clone())
             .search_limits(limits))
+    }
+
+    /// With the tools of these plugins.
+    #[must_use]
+    pub fn plugins(self, plugins: &Plugins) -> Self {
+        let secrets = plugins.secrets.iter().map(|secret| secret.expose().to_owned());
+        plugins.sources.iter().cloned().fold(self.secrets(secrets), HostBuilder::source)
     }
 
     /// With the tools of these MCP servers.

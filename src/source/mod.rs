@@ -4,8 +4,12 @@
 //! given out: a source that learns of another tool list swaps in a new one, and runs that hold the old one keep it.
 
 pub mod canned;
+pub mod client;
+pub(crate) mod command;
 mod embedded;
 pub mod mcp;
+pub mod native;
+pub mod plugin;
 
 use std::sync::Arc;
 
@@ -62,13 +66,18 @@ pub struct FixedSource(Arc<SourceSnapshot>);
 impl FixedSource {
     /// A ready source with these tools.
     pub fn new(source: &str, owner: &str, tools: Vec<Arc<Tool>>) -> Self {
-        Self(Arc::new(SourceSnapshot {
+        Self::of(SourceSnapshot {
             source: source.into(),
             owner: owner.into(),
             state: SourceState::Ready,
             tools,
             quarantined: Vec::new(),
-        }))
+        })
+    }
+
+    /// A source that always is as this snapshot says.
+    pub fn of(snapshot: SourceSnapshot) -> Self {
+        Self(Arc::new(snapshot))
     }
 }
 
@@ -76,4 +85,12 @@ impl Source for FixedSource {
     fn snapshot(&self) -> Arc<SourceSnapshot> {
         self.0.clone()
     }
+}
+
+/// Chooses the cryptography of TLS connections, once; an embedder may have chosen already, then that one serves.
+pub(crate) fn choose_tls_provider() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+    });
 }

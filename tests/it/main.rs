@@ -13,6 +13,8 @@ mod lab;
 mod mcp;
 mod mcp_http;
 mod mcp_peers;
+mod native;
+mod plugin;
 mod policy;
 mod process;
 mod run_schema;

@@ -351,6 +351,7 @@ async fn a_tool_that_comes_during_a_run_is_for_the_next_one() {
 
 #[tokio::test]
 async fn roles_see_what_they_may_use() {
+    use Effect::{Allow, Ask};
     let hint = |read: Option<bool>, destroy: Option<bool>| Annotations {
         read_only_hint: read,
         destructive_hint: destroy,
@@ -372,7 +373,6 @@ async fn roles_see_what_they_may_use() {
     };
     let named =
         |list: &[(&str, Effect)]| list.iter().map(|(name, effect)| ((*name).to_owned(), *effect)).collect::<Vec<_>>();
-    use Effect::{Allow, Ask};
     assert_eq!(visible(Role::Reader), named(&[("look", Allow), ("look_sharp", Allow)]));
     let all = named(&[("look", Allow), ("look_sharp", Allow), ("silent", Allow), ("wipe", Ask), ("write", Allow)]);
     assert_eq!(visible(Role::Operator), all);
@@ -414,7 +414,8 @@ async fn danger_needs_somebody_who_may_approve_it_and_is_there() {
         }
     }
     let no = ApprovalAnswer::Denied { reason: Some("not today".to_owned()) };
-    let answers: Vec<(Option<Arc<dyn Approver>>, Result<(), ToolErrorCode>)> = vec![
+    type Case = (Option<Arc<dyn Approver>>, Result<(), ToolErrorCode>);
+    let answers: Vec<Case> = vec![
         (Some(Asked::new(yes(Role::Admin))), Ok(())),
         (Some(Asked::new(yes(Role::Operator))), Err(ApprovalDenied)),
         (Some(Asked::new(no)), Err(ApprovalDenied)),
@@ -440,7 +441,7 @@ async fn danger_needs_somebody_who_may_approve_it_and_is_there() {
 #[tokio::test]
 async fn a_yes_holds_for_what_it_was_given_for() {
     let grant = |args, count| {
-        ApprovalAnswer::Approved(Grant { role: Role::Admin, args, count, valid_for: Duration::from_secs(600) })
+        ApprovalAnswer::Approved(Grant { role: Role::Admin, args, count, valid_for: Duration::from_mins(10) })
     };
     let fields = ArgumentPattern::Fields(BTreeMap::from([("path".to_owned(), "/tmp/*".to_owned())]));
     for (args, count, expected_questions) in [
@@ -473,7 +474,7 @@ async fn a_changed_tool_is_asked_about_again_and_a_namesake_shares_nothing() {
         role: Role::Admin,
         args: ArgumentPattern::Any,
         count: 9,
-        valid_for: Duration::from_secs(600),
+        valid_for: Duration::from_mins(10),
     });
     let ran = Arc::new(AtomicU32::new(0));
     let approver = Asked::new(any);

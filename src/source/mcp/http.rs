@@ -1,6 +1,6 @@
 //! The Streamable HTTP transport under `rmcp`: our headers, our redirect rule, our caps.
 
-use std::{collections::HashMap, sync::Once, time::Duration};
+use std::{collections::HashMap, time::Duration};
 
 use reqwest::{
     header::{HeaderName, HeaderValue},
@@ -21,11 +21,7 @@ const MAX_REQUESTS: usize = 128;
 
 /// The HTTP client that everything here uses.
 pub(super) fn client() -> Result<reqwest::Client, String> {
-    static PROVIDER: Once = Once::new();
-    PROVIDER.call_once(|| {
-        // An embedder may have chosen another provider already; then that one serves.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-    });
+    crate::source::choose_tls_provider();
     let same_origin = redirect::Policy::custom(|attempt| {
         let first = attempt.previous().first().map(reqwest::Url::origin);
         if first.as_ref() == Some(&attempt.url().origin()) && attempt.previous().len() <= MAX_REDIRECTS {

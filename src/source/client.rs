@@ -1,0 +1,73 @@
+//! Client tools: they arrive with a request or a library call and are executed by whoever made it.
+//!
+//! A call is handed out as a [`ClientCall`] and waits until it is answered; the run's clock stands still meanwhile (dispatch
+//! sees to that for the source `client`). Invariant: a call is answered at most once, and one whose asker has gone, or whose
+//! client has gone, ends.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use serde_json::{Map, Value};
+use tokio::sync::{mpsc, oneshot};
+
+use super::FixedSource;
+use crate::{
+    catalog::{Invocation, Invoke, Tool, ToolDefinition, ToolId, ToolOutput},
+    tool_error::{ToolError, ToolErrorCode},
+};
+
+/// Calls that may wait to be fetched; the rest waits at its tool.
+const WAITING_CALLS: usize = 128;
+
+/// A call that the client is to make.
+#[derive(Debug)]
+pub struct ClientCall {
+    /// Unique id.
+    pub call_id: Arc<str>,
+    /// The tool's name, as the client gave it.
+    pub name: String,
+    /// The arguments, validated.
+    pub args: Map<String, Value>,
+    answer: oneshot::Sender<Result<ToolOutput, ToolError>>,
+}
+
+impl ClientCall {
+    /// Gives the answer. Nobody may be waiting any more; then it is dropped.
+    pub fn answer(self, answer: Result<ToolOutput, ToolError>) {
+        let _ = self.answer.send(answer);
+    }
+
+    /// Whether the answer is still wanted.
+    pub fn is_wanted(&self) -> bool {
+        !self.answer.is_closed()
+    }
+}
+
+/// Makes a source of these tools, `client:client:<name>`, and the receiver of their calls. When the receiver is gone, every
+/// call fails as `tool_unavailable`.
+pub fn source(tools: Vec<ToolDefinition>) -> (FixedSource, mpsc::Receiver<ClientCall>) {
+    let (calls, receiver) = mpsc::channel(WAITING_CALLS);
+    let invoke: Arc<dyn Invoke> = Arc::new(ToClient(calls));
+    let tools = tools.into_iter().map(|definition| {
+        let id = ToolId::new("client", "client", &definition.name);
+        Arc::new(Tool::from_source(id, definition, invoke.clone()))
+    });
+    (FixedSource::new("client", "client", tools.collect()), receiver)
+}
+
+struct ToClient(mpsc::Sender<ClientCall>);
+
+impl Invoke for ToClient {
+    fn invoke(&self, invocation: Invocation) -> BoxFuture<'static, Result<ToolOutput, ToolError>> {
+        let calls = self.0.clone();
+        Box::pin(async move {
+            let (answer, answered) = oneshot::channel();
+            let name = invocation.tool.id.name().to_owned();
+            let call = ClientCall { call_id: invocation.call_id, name: name.clone(), args: invocation.args, answer };
+            let gone =
+                || ToolError::new(ToolErrorCode::ToolUnavailable, format!("the client that runs {name} is gone"));
+            calls.send(call).await.map_err(|_| gone())?;
+            answered.await.map_err(|_| gone())?
+        })
+    }
+}
