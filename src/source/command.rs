@@ -75,6 +75,7 @@ impl CommandLine {
         Ok(Finished { status: group.0.wait().await?, stdout, stderr })
     }
 
+    #[expect(clippy::disallowed_methods, reason = "the one place where hooks, plugins and exec start a command")]
     fn spawn(&self) -> io::Result<ProcessGroup> {
         let (program, arguments) = self.words.split_first().ok_or(io::ErrorKind::NotFound)?;
         let mut command = Command::new(program);

@@ -41,6 +41,7 @@ fn fields(set: impl FnOnce(&mut MatchFields)) -> Match {
     Match::Fields(Box::new(fields))
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "the field's type")]
 fn one(text: &str) -> Option<Patterns> {
     Some(Patterns(vec![text.to_owned()]))
 }
@@ -404,6 +405,10 @@ async fn outcome(session: &Session, args: Value) -> Result<(), ToolErrorCode> {
     call(session, "wipe", args).await.map(drop).map_err(|error| error.code)
 }
 
+type DangerCase = (Option<Arc<dyn Approver>>, Result<(), ToolErrorCode>);
+type HookAnswering = Box<dyn Fn(HookPhase, &Value) -> Result<HookAnswer, String> + Send + Sync>;
+type HookCase = (&'static str, HookAnswering, Option<Arc<Asked>>, Result<Value, ToolErrorCode>);
+
 #[tokio::test]
 async fn danger_needs_somebody_who_may_approve_it_and_is_there() {
     use ToolErrorCode::{ApprovalDenied, ApprovalTimeout};
@@ -414,8 +419,7 @@ async fn danger_needs_somebody_who_may_approve_it_and_is_there() {
         }
     }
     let no = ApprovalAnswer::Denied { reason: Some("not today".to_owned()) };
-    type Case = (Option<Arc<dyn Approver>>, Result<(), ToolErrorCode>);
-    let answers: Vec<Case> = vec![
+    let answers: Vec<DangerCase> = vec![
         (Some(Asked::new(yes(Role::Admin))), Ok(())),
         (Some(Asked::new(yes(Role::Operator))), Err(ApprovalDenied)),
         (Some(Asked::new(no)), Err(ApprovalDenied)),
@@ -490,7 +494,7 @@ async fn a_changed_tool_is_asked_about_again_and_a_namesake_shares_nothing() {
         (Box::new(|tool: &mut ToolDefinition| tool.description = "Now does something else.".to_owned()), 2),
         (
             Box::new(|tool: &mut ToolDefinition| {
-                tool.input_schema = json!({ "type": "object", "title": "new" }).into()
+                tool.input_schema = json!({ "type": "object", "title": "new" }).into();
             }),
             3,
         ),
@@ -541,6 +545,7 @@ fn hook(
     })
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "what a hook gives")]
 fn says(decision: HookDecision) -> Result<HookAnswer, String> {
     Ok(HookAnswer { decision, reason: Some("because".to_owned()), args: None })
 }
@@ -548,9 +553,8 @@ fn says(decision: HookDecision) -> Result<HookAnswer, String> {
 #[tokio::test]
 async fn hooks_block_rewrite_and_demand_and_what_fails_blocks() {
     use ToolErrorCode::{ApprovalDenied, ApprovalTimeout, HookBlocked};
-    type Answer = Box<dyn Fn(HookPhase, &Value) -> Result<HookAnswer, String> + Send + Sync>;
     let approve = || Some(Asked::new(yes(Role::Admin)));
-    let cases: Vec<(&str, Answer, Option<Arc<Asked>>, Result<Value, ToolErrorCode>)> = vec![
+    let cases: Vec<HookCase> = vec![
         ("continue", Box::new(|_, _| says(HookDecision::Continue)), None, Ok(json!({ "n": 1 }))),
         ("block", Box::new(|_, _| says(HookDecision::Block)), None, Err(HookBlocked)),
         ("fails", Box::new(|_, _| Err("broken".to_owned())), None, Err(HookBlocked)),

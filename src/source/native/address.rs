@@ -40,9 +40,8 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
     match segments {
         [0x64, 0xff9b, ..] => is_public_v4(embedded(segments[6], segments[7])), // NAT64
         [0x2002, high, low, ..] => is_public_v4(embedded(high, low)),           // 6to4
-        [0x2001, 0..=0x1ff, ..] => false,                                       // Teredo and other protocol assignments
-        [0x2001, 0xdb8, ..] => false,                                           // documentation
-        _ => segments[0] & 0xe000 == 0x2000,                                    // global unicast is 2000::/3 alone
+        [0x2001, 0..=0x1ff | 0xdb8, ..] => false, // protocol assignments such as Teredo; documentation
+        _ => segments[0] & 0xe000 == 0x2000,      // global unicast is 2000::/3 alone
     }
 }
 

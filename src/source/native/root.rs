@@ -102,8 +102,8 @@ impl Root {
             .ok()
             .and_then(|old| File::from(old).metadata().ok())
             .map_or(0o644, |old| std::os::unix::fs::MetadataExt::mode(&old) & 0o777);
-        let made = openat(&folder, temporary.as_str(), flags, Mode::from_bits_truncate(0o600));
-        let mut file = File::from(made.map_err(|error| of_errno(path, error))?);
+        let opened = openat(&folder, temporary.as_str(), flags, Mode::from_bits_truncate(0o600));
+        let mut file = File::from(opened.map_err(|error| of_errno(path, error))?);
         let written =
             file.write_all(content).and_then(|()| file.sync_all()).map_err(|error| of_io(path, &error)).and_then(
                 |()| {

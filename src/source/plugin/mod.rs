@@ -179,10 +179,9 @@ fn broken(folder: &Path, reason: String) -> FixedSource {
 
 /// A program of the plugin's own is named relative to its folder.
 fn in_folder(program: &str, folder: &Path) -> String {
-    if program.starts_with("./") {
-        folder.join(&program[2..]).to_string_lossy().into_owned()
-    } else {
-        program.to_owned()
+    match program.strip_prefix("./") {
+        Some(below) => folder.join(below).to_string_lossy().into_owned(),
+        None => program.to_owned(),
     }
 }
 
