@@ -23,12 +23,14 @@
   ObjectFreeze(ToolError.prototype);
   ObjectFreeze(ToolError);
 
+  const { captureStackTrace } = Error;
   const FIELDS = ObjectFreeze(["code", "suggestion", "elapsedMs", "retryable", "tool", "details", "content"]);
 
   // `fields` comes straight from the JSON parser: own data properties, or absent.
   layers.makeToolError = (fields) => {
     const error = new ToolError(ObjectHasOwn(fields, "message") ? fields.message : "");
     define(error, "name", "ToolError", false);
+    captureStackTrace(error, layers.makeToolError); // the program's frames only, none of ours
     for (let index = 0; index < FIELDS.length; index++) {
       const key = FIELDS[index];
       if (ObjectHasOwn(fields, key)) define(error, key, fields[key], true);

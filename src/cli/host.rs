@@ -15,7 +15,7 @@ use crate::{
     host::{Host, HostBuilder, HostError, Session},
     policy::{Match, Preapproval, Role, Scope},
     sandbox::{Limits, Sandbox},
-    source::{FixedSource, Source as _, SourceState, mcp::McpServers, plugin::Plugins},
+    source::{Source as _, SourceState, mcp::McpServers, plugin::Plugins},
 };
 
 /// A server that takes longer than this is named while it is waited for.
@@ -169,10 +169,9 @@ async fn settled(servers: &McpServers, show: bool) -> Vec<String> {
 
 fn with_canned(builder: HostBuilder, file: &Path) -> Result<HostBuilder, CliError> {
     let text = super::run::read_text(file, u64::MAX)?;
-    let tools = crate::source::canned::parse(&text).map_err(|problem| CliError::Input {
+    let source = crate::source::canned::parse(&text).map_err(|problem| CliError::Input {
         file: file.display().to_string(),
         problem: format!("not a catalog: {problem}"),
     })?;
-    let owner = tools.first().map_or("demo", |tool| tool.id.owner()).to_owned();
-    Ok(builder.source(Arc::new(FixedSource::new("openclaw", &owner, tools))))
+    Ok(builder.source(Arc::new(source)))
 }

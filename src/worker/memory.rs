@@ -60,17 +60,13 @@ fn out_of_memory() -> ! {
     exit(0)
 }
 
-unsafe extern "C" fn near_heap_limit(_data: *mut c_void, _current: usize, _initial: usize) -> usize {
-    out_of_memory()
-}
-
 unsafe extern "C" fn out_of_memory_handler(_location: *const c_char, _details: &v8::OomDetails) {
     out_of_memory()
 }
 
-/// Installs both ways out.
+/// Installs the way out. (The engine's callback for a heap that is nearly full is no use: it is also called when only a
+/// buffer could not be had, which a program may catch.)
 pub(super) fn guard(isolate: &mut v8::Isolate) {
-    isolate.add_near_heap_limit_callback(near_heap_limit, std::ptr::null_mut());
     isolate.set_oom_error_handler(out_of_memory_handler);
 }
 

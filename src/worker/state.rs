@@ -212,17 +212,18 @@ impl State {
     pub(super) fn log(&self, level: LogLevel, mut text: String) {
         let mut logs = self.logs.borrow_mut();
         if logs.left_bytes == 0 {
-            logs.dropped_lines += 1;
+            logs.dropped_lines += u64::from(!self.calls.borrow().closed || logs.cut);
             return;
         }
-        if text.len() > logs.left_bytes {
-            text.truncate(text.floor_char_boundary(logs.left_bytes));
+        // A line costs one byte more than its text, so that empty ones end too.
+        if text.len() >= logs.left_bytes {
+            text.truncate(text.floor_char_boundary(logs.left_bytes - 1));
             logs.cut = true;
         }
-        // A line costs one byte more than its text, so that empty ones end too.
-        logs.left_bytes = logs.left_bytes.saturating_sub(text.len() + 1);
+        let line = LogLine { level, text };
+        logs.left_bytes = if logs.cut { 0 } else { logs.left_bytes - line.cost_bytes() };
         drop(logs);
         // A line is smaller than any frame.
-        let _ = self.channel.borrow().send(&FromWorker::Log(LogLine { level, text }));
+        let _ = self.channel.borrow().send(&FromWorker::Log(line));
     }
 }

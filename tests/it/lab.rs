@@ -101,9 +101,9 @@ pub(crate) struct TestBridge {
     pub(crate) called: Mutex<Vec<String>>,
 }
 
-fn result(details: &Value) -> String {
+fn result(tool: &str, details: &Value) -> String {
     json!({
-        "tool": { "id": "openclaw:test:tool", "name": "tool", "source": "openclaw" },
+        "tool": { "id": format!("openclaw:test:{tool}"), "name": tool, "source": "openclaw" },
         "result": { "content": [], "details": details, "isError": false },
     })
     .to_string()
@@ -128,21 +128,24 @@ impl Bridge for TestBridge {
                         request.trace.executed();
                     }
                     match &*request.tool {
-                        "echo" => Ok(result(&args)),
+                        "echo" => Ok(result("echo", &args)),
                         "later" => {
                             tokio::time::sleep(Duration::from_millis(40)).await;
-                            Ok(result(&args))
+                            Ok(result("later", &args))
                         }
                         "slow" => std::future::pending().await,
-                        "poison" => Ok(result(&json!({
-                            "__proto__": { "polluted": true }, "constructor": { "prototype": { "polluted": true } },
-                            "then": "not a function", "toString": 1,
-                        }))),
+                        "poison" => Ok(result(
+                            "poison",
+                            &json!({
+                                "__proto__": { "polluted": true }, "constructor": { "prototype": { "polluted": true } },
+                                "then": "not a function", "toString": 1,
+                            }),
+                        )),
                         "json" => Ok(format!(
                             r#"{{"tool":{{"id":"t","name":"t","source":"t"}},"result":{{"content":[],"isError":false,"details":{}}}}}"#,
                             args["text"].as_str().unwrap_or("null")
                         )),
-                        "big" => Ok(result(&json!("x".repeat(50_000_000)))),
+                        "big" => Ok(result("big", &json!("x".repeat(50_000_000)))),
                         "fail" => {
                             Err(ToolError::new(ToolErrorCode::ToolError, "it broke").of_tool("openclaw:test:fail"))
                         }
@@ -191,29 +194,45 @@ pub(crate) fn descriptors() -> usize {
 
 /// All living or unreaped processes below this one.
 pub(crate) fn descendants() -> BTreeSet<i32> {
+    descendants_of(i32::try_from(std::process::id()).unwrap())
+}
+
+/// All living or unreaped processes below a process.
+pub(crate) fn descendants_of(root: i32) -> BTreeSet<i32> {
     let mut parents = Vec::new();
     for entry in fs::read_dir("/proc").unwrap().flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
-        let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else { continue };
-        let Some((_, rest)) = stat.rsplit_once(')') else { continue };
-        let Some(parent) = rest.split_whitespace().nth(1).and_then(|parent| parent.parse::<i32>().ok()) else {
-            continue;
-        };
+        let Some(parent) = stat(pid).and_then(|fields| fields[1].parse::<i32>().ok()) else { continue };
         parents.push((pid, parent));
     }
-    let mut found = BTreeSet::from([i32::try_from(std::process::id()).unwrap()]);
+    let mut found = BTreeSet::from([root]);
     loop {
         let before = found.len();
-        for (pid, parent) in &parents {
-            if found.contains(parent) {
-                found.insert(*pid);
-            }
-        }
+        found.extend(
+            parents.iter().filter(|(_, parent)| found.contains(parent)).map(|(pid, _)| *pid).collect::<Vec<_>>(),
+        );
         if found.len() == before {
-            found.remove(&i32::try_from(std::process::id()).unwrap());
+            found.remove(&root);
             return found;
         }
     }
+}
+
+/// Whether a process is there and not merely unreaped.
+pub(crate) fn is_alive(pid: i32) -> bool {
+    stat(pid).is_some_and(|fields| fields[0] != "Z" && fields[0] != "X")
+}
+
+/// Clock ticks (a hundred a second) that a process has computed.
+pub(crate) fn processor_ticks(pid: i32) -> u64 {
+    stat(pid).map_or(0, |fields| fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap())
+}
+
+/// The fields of `/proc/PID/stat` from the state on.
+fn stat(pid: i32) -> Option<Vec<String>> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, rest) = stat.rsplit_once(')')?;
+    Some(rest.split_whitespace().map(str::to_owned).collect())
 }
 
 /// Waits until `done` or fails with what `state` says: for things that the kernel finishes in its own time.

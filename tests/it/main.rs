@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)] // tests drive processes from outside
 
 mod boundaries;
+mod cli_run;
 mod config;
 mod config_cli;
 mod confine;
@@ -9,6 +10,7 @@ mod confine_syscalls;
 mod dispatch;
 mod docs;
 mod doctor;
+mod hostile;
 mod lab;
 mod mcp;
 mod mcp_http;
@@ -23,5 +25,6 @@ mod search_languages;
 mod sessions;
 mod setup;
 mod signature;
+mod soak;
 mod structured;
 mod zygote;
