@@ -34,6 +34,24 @@ fn documents() -> Vec<PathBuf> {
     found
 }
 
+/// Every Rust source of the product.
+fn sources() -> Vec<PathBuf> {
+    fn collect(folder: &Path, found: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                collect(&path, found);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                found.push(path);
+            }
+        }
+    }
+    let mut found = Vec::new();
+    collect(&root().join("src"), &mut found);
+    assert!(!found.is_empty(), "the sources are found");
+    found
+}
+
 /// The name by which a heading can be linked to: lower case, spaces as dashes, punctuation dropped.
 fn anchor(heading: &str) -> String {
     let text = heading.trim_start_matches('#').trim().to_lowercase();
@@ -173,11 +191,12 @@ fn help(verbs: &[String], known: &mut HashMap<Vec<String>, Option<String>>) -> O
 }
 
 #[test]
-fn every_toolbridge_command_in_the_documents_exists_with_its_options() {
+fn every_toolbridge_command_in_documents_and_messages_exists_with_its_options() {
     let mut known = HashMap::new();
     let mut wrong = Vec::new();
     let mut seen = 0;
-    for document in documents() {
+    // What an error tells its reader to type has to exist as well.
+    for document in documents().into_iter().chain(sources()) {
         let text = fs::read_to_string(&document).unwrap();
         for command in commands(&text) {
             seen += 1;
