@@ -48,6 +48,9 @@ fn no_such_tool(host: &HostCore, view: &View, selector: &str) -> ToolError {
         return ToolError::new(ToolErrorCode::UnknownTool, "no tool was named")
             .suggest("search for one, then call it by its id");
     }
+    if let Some(error) = of_unavailable_source(view, selector) {
+        return error;
+    }
     let near = near_ids(host, view, selector);
     let message = format!("there is no tool \"{}\"", shown(selector));
     let suggestion = if near.is_empty() {
@@ -60,6 +63,16 @@ fn no_such_tool(host: &HostCore, view: &View, selector: &str) -> ToolError {
         error.details = Some(json!({ "near": near }));
     }
     error
+}
+
+/// A tool of a source that is down and never told what it has: whether it has this one is not known.
+fn of_unavailable_source(view: &View, selector: &str) -> Option<ToolError> {
+    let of_source = |source: &str| selector.strip_prefix(source).is_some_and(|rest| rest.starts_with(':'));
+    let (_, reason) = view.unavailable_sources().iter().find(|(source, _)| of_source(source))?;
+    Some(
+        ToolError::new(ToolErrorCode::ToolUnavailable, reason.to_string())
+            .suggest("nothing was done; try again later or use another tool"),
+    )
 }
 
 /// A tool that this session could have but this run does not: it came after the run began, or it is quarantined.

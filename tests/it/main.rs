@@ -13,6 +13,7 @@ mod doctor;
 mod hostile;
 mod lab;
 mod mcp;
+mod mcp_host;
 mod mcp_http;
 mod mcp_peers;
 mod native;

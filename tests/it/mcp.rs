@@ -50,7 +50,7 @@ pub(crate) fn configured(entries: &Value) -> Vec<ServerSettings> {
     servers
 }
 
-fn entry(mode: &str, folder: &Path) -> Value {
+pub(crate) fn entry(mode: &str, folder: &Path) -> Value {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/servers/scripted.py");
     json!({ "command": peer("python/bin/python3"), "args": [script, mode, folder] })
 }
