@@ -10,6 +10,7 @@ use deno_core::{
     snapshot::{CreateSnapshotOptions, create_snapshot},
 };
 
+#[expect(clippy::disallowed_methods, reason = "cargo says by the environment where output goes")]
 fn main() {
     let manifest_dir = env!("CARGO_MANIFEST_DIR");
     let layers_dir = PathBuf::from(manifest_dir).join("../js");
