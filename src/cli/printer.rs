@@ -8,7 +8,10 @@ use std::{borrow::Cow, fmt::Write as _, io::Write as _};
 use anstyle::{AnsiColor, Style};
 
 use super::CliError;
-use crate::outcome::{CallRecord, CallStatus, LogLevel, RunError, RunOutcome, RunTelemetry, Warning};
+use crate::{
+    outcome::{CallRecord, CallStatus, LogLevel, RunError, RunOutcome, RunTelemetry, Warning},
+    sandbox::SandboxLevel,
+};
 
 const ERROR: Style = AnsiColor::Red.on_default().bold();
 const WARNING: Style = AnsiColor::Yellow.on_default().bold();
@@ -61,9 +64,15 @@ fn say(text: &str) {
     let _ = anstream::stderr().lock().write_all(text.as_bytes());
 }
 
-/// All of an outcome but its value.
-pub(crate) fn outcome(outcome: &RunOutcome) {
-    say(&report(outcome));
+/// All of an outcome but its value. Layers that are missing are named where the level lets a run go on without them; with
+/// `strict` whatever has to hold holds, and the rest is in the telemetry.
+pub(crate) fn outcome(outcome: &RunOutcome, level: SandboxLevel) {
+    let mut text = report(outcome);
+    if level == SandboxLevel::BestEffort && !outcome.telemetry.sandbox_missing.is_empty() {
+        let missing = outcome.telemetry.sandbox_missing.join(", ");
+        let _ = writeln!(text, "{WARNING}warning{WARNING:#}: this run had no {missing}");
+    }
+    say(&text);
 }
 
 fn report(outcome: &RunOutcome) -> String {
@@ -166,11 +175,6 @@ fn summary(text: &mut String, outcome: &RunOutcome) {
         milliseconds(telemetry.worker_ready_ms),
         milliseconds(telemetry.execute_ms),
     );
-    if !telemetry.sandbox_missing.is_empty() {
-        let missing = telemetry.sandbox_missing.join(", ");
-        let _ =
-            writeln!(text, "{WARNING}warning{WARNING:#}: this machine does not give these sandbox layers: {missing}");
-    }
 }
 
 fn milliseconds(ms: f64) -> String {

@@ -174,6 +174,7 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode, CliError> {
         ..PoolOptions::default()
     }
     .one_shot();
+    let level = options.level;
     let mut outcome = super::block_on(async {
         let sandbox = match Sandbox::new(options) {
             Ok(sandbox) => Arc::new(sandbox),
@@ -196,7 +197,7 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode, CliError> {
     if args.json {
         printer::data(&outcome)?;
     } else {
-        printer::outcome(&outcome);
+        printer::outcome(&outcome, level);
         if let Some(value) = &outcome.value {
             printer::data(value)?;
         }
