@@ -45,7 +45,15 @@ pub(crate) fn run(args: TrustArgs) -> Result<ExitCode, CliError> {
 /// What a trusted file makes possible, one line each. Arguments are shown as they will be given.
 fn consequences(settings: &config::Settings) -> Vec<String> {
     let mut lines = Vec::new();
-    for server in settings.mcp_servers.iter().filter(|server| server.problem.is_none()) {
+    for server in &settings.mcp_servers {
+        // Trusted all the same: what stops it, such as a variable that is not set, may be gone at the next start.
+        if let Some(problem) = &server.problem {
+            lines.push(format!(
+                "start the server \"{}\" as it is written there, once this is mended: {problem}",
+                server.name
+            ));
+            continue;
+        }
         lines.push(match &server.transport {
             ServerTransport::Stdio(stdio) => {
                 let command =

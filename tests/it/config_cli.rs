@@ -72,6 +72,19 @@ fn defaults_hold_where_nothing_is_configured_and_every_path_of_a_file_can_be_ask
 }
 
 #[test]
+fn consent_names_also_the_server_that_can_not_start_yet() {
+    let person = Person::new();
+    person
+        .writes("toolbridge.json5", r#"{ mcpServers: { notes: { command: "notes", env: { KEY: "${NOTES_KEY}" } } } }"#);
+    let trusted = person.runs(&["trust"]);
+    assert_snapshot!(person.told(&trusted), @r##"
+    warning: the server "notes" can not be started: the environment variable NOTES_KEY is not set
+    [cwd]/toolbridge.json5 is trusted as it is now. It may
+      start the server "notes" as it is written there, once this is mended: the environment variable NOTES_KEY is not set
+    "##);
+}
+
+#[test]
 fn a_setting_is_changed_in_place_and_a_wrong_one_is_not_written() {
     let person = Person::new();
     let text = "// mine\n{\n  owner: 'me', // who\n}\n";
