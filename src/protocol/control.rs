@@ -30,6 +30,9 @@ pub(crate) struct WorkerOptions {
     /// that run programs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) omit: Vec<Layer>,
+    /// A system call whose entries to leave out of the list, so that a test can see who needs it; refused like `omit`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) without_call: Option<String>,
 }
 
 /// Whether a worker is forked or executed.

@@ -19,6 +19,8 @@ pub enum Attempt {
         /// How many.
         count: u32,
     },
+    /// End as the engine and the allocator do when they can not go on.
+    Abort,
     /// A system call through the gate of 32-bit programs, without arguments.
     Legacy32 {
         /// Number in the 32-bit table.

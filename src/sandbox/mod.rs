@@ -20,6 +20,6 @@ pub use clock::{Pause, RunClock};
 pub use error::SandboxError;
 pub use limits::*;
 pub use pool::{Pool, PoolOptions, SandboxLevel};
-pub use prober::{Attempted, probe_pool};
+pub use prober::{Attempted, pool_without_call, probe_pool, probe_pool_without_call};
 pub use process::{Origin, WorkerProcess};
 pub use run::{RunRequest, Sandbox};

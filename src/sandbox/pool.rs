@@ -83,6 +83,21 @@ impl Default for PoolOptions {
     }
 }
 
+/// How workers differ from those of production: for tests and `doctor`. In a release build workers that run programs refuse
+/// to differ.
+#[derive(Debug)]
+pub(super) struct Variant {
+    pub(super) serve: Serve,
+    pub(super) omit: Vec<Layer>,
+    pub(super) without_call: Option<String>,
+}
+
+impl Default for Variant {
+    fn default() -> Self {
+        Self { serve: Serve::Program, omit: Vec::new(), without_call: None }
+    }
+}
+
 impl PoolOptions {
     /// For a process that runs one program and ends: no zygote, one worker started at once, none after it.
     #[must_use]
@@ -92,17 +107,18 @@ impl PoolOptions {
         self
     }
 
-    fn worker_options(&self, serve: Serve, omit: Vec<Layer>) -> WorkerOptions {
+    fn worker_options(&self, variant: Variant) -> WorkerOptions {
         WorkerOptions {
             role: if self.use_zygote { Role::Zygote } else { Role::Single },
-            serve,
+            serve: variant.serve,
             jit: self.jit,
             max_heap_bytes: self.max_heap_bytes,
             max_memory_bytes: self.max_memory_bytes,
             // The host's own clock ends a run exactly; this one only has to be later than that, and finite.
             cpu_seconds: self.cpu_timeout.as_secs() + 2,
             control_group: Err("not made for a single worker".into()),
-            omit,
+            omit: variant.omit,
+            without_call: variant.without_call,
         }
     }
 }
@@ -138,12 +154,11 @@ impl Pool {
     ///
     /// With [`SandboxLevel::Strict`] this fails, before any program was read, when the machine does not give enough.
     pub fn new(options: PoolOptions) -> Result<Self, SandboxError> {
-        Self::start(options, Serve::Program, Vec::new())
+        Self::start(options, Variant::default())
     }
 
-    /// As [`Pool::new`]; workers do what `serve` says, without the layers named in `omit`, which workers that run programs
-    /// refuse in a release build.
-    pub(super) fn start(options: PoolOptions, serve: Serve, omit: Vec<Layer>) -> Result<Self, SandboxError> {
+    /// As [`Pool::new`], with workers that are not quite those of production.
+    pub(super) fn start(options: PoolOptions, variant: Variant) -> Result<Self, SandboxError> {
         let exhausted = |error: std::io::Error| SandboxError::Exhausted { reason: error.to_string() };
         let (waker, wake) = StdUnixStream::pair().map_err(exhausted)?;
         waker.set_nonblocking(true).map_err(exhausted)?;
@@ -151,7 +166,7 @@ impl Pool {
         let (commands, inbox) = mpsc::channel();
         let shared = Arc::new(Shared { waiting: Mutex::new(VecDeque::new()), empty: AtomicBool::new(false) });
         let (started, first) = mpsc::sync_channel(1);
-        let worker_options = options.worker_options(serve, omit);
+        let worker_options = options.worker_options(variant);
         let supervisor = Supervisor::new(options, worker_options, Arc::clone(&shared), inbox, wake, started);
         let thread = std::thread::Builder::new()
             .name("toolbridge-workers".into())

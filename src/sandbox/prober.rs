@@ -5,7 +5,7 @@
 
 use tokio::io::Interest;
 
-use super::{Pool, PoolOptions, SandboxError, WorkerProcess};
+use super::{Pool, PoolOptions, SandboxError, WorkerProcess, pool::Variant};
 use crate::protocol::{Attempt, Exit, FrameDecoder, Layer, ProbeReply, Serve, encode};
 
 /// Cap of a reply in bytes.
@@ -29,7 +29,18 @@ impl Attempted {
 
 /// A pool whose workers try things, without the layers named.
 pub fn probe_pool(options: PoolOptions, omit: Vec<Layer>) -> Result<Pool, SandboxError> {
-    Pool::start(options, Serve::Probe, omit)
+    Pool::start(options, Variant { serve: Serve::Probe, omit, without_call: None })
+}
+
+/// As [`probe_pool`], with all layers, without one entry of the system call list.
+pub fn probe_pool_without_call(options: PoolOptions, name: &str) -> Result<Pool, SandboxError> {
+    Pool::start(options, Variant { serve: Serve::Probe, omit: Vec::new(), without_call: Some(name.to_owned()) })
+}
+
+/// A pool whose workers run programs without one entry of the system call list, to see who needs it. Release builds of the
+/// worker refuse it.
+pub fn pool_without_call(options: PoolOptions, name: &str) -> Result<Pool, SandboxError> {
+    Pool::start(options, Variant { without_call: Some(name.to_owned()), ..Variant::default() })
 }
 
 impl WorkerProcess {

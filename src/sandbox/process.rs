@@ -182,6 +182,8 @@ impl Launcher {
         let argument = serde_json::to_string(options).map_err(|error| start(&error))?;
         let mut command = Command::new(worker);
         command.arg0("toolbridge").args(["__worker", &argument]).env_clear();
+        // Ctrl-C at a terminal reaches a whole process group; ending the workers is the host's decision.
+        command.process_group(0);
         if options.omit.contains(&Layer::Environment) {
             command.env("TOOLBRIDGE_PROBE", "not empty");
         }

@@ -68,6 +68,11 @@ impl Sandbox {
         Ok(Self { pool: Pool::new(options)? })
     }
 
+    /// A sandbox over a pool that is there already.
+    pub fn with_pool(pool: Pool) -> Self {
+        Self { pool }
+    }
+
     /// Runs one program to its one outcome. The worker is killed and reaped whatever happens, also when this future is
     /// dropped.
     pub async fn run(&self, request: RunRequest) -> RunOutcome {

@@ -54,7 +54,8 @@ impl Confinement {
             report.miss(Layer::ResourceLimits, OMITTED);
         }
         let seccomp = if wanted(Layer::Seccomp) {
-            match available_seccomp().and_then(|()| seccomp::compile(seccomp::POLICY)) {
+            match available_seccomp().and_then(|()| seccomp::compile(seccomp::POLICY, options.without_call.as_deref()))
+            {
                 Ok(filters) => {
                     report.hold(Layer::Seccomp);
                     Some(filters)

@@ -61,6 +61,8 @@ fn attempt_now(attempt: Attempt, previous: i64) -> ProbeReply {
             or_errno(child.into())
         }
         Attempt::ForkMany { count } => fork_many(count),
+        // SAFETY: ends the process.
+        Attempt::Abort => unsafe { libc::abort() },
         Attempt::Legacy32 { number } => legacy(number),
         Attempt::Environment => present(environment_entries()),
         Attempt::Descriptors => present(open_descriptors()),

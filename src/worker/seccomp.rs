@@ -19,25 +19,24 @@ const ARCHITECTURE: TargetArch = TargetArch::aarch64;
 /// that installs another.
 const FILTERS: [&str; 2] = ["refuse", "allow"];
 
-/// A filter and the system call numbers above which no call exists on this architecture.
-pub(super) fn compile(policy: &str) -> Result<[BpfProgram; 2], String> {
-    let policy = for_architecture(policy)?;
+/// Both filters, for this architecture; `without` names a call whose entries are left out, for tests.
+pub(super) fn compile(policy: &str, without: Option<&str>) -> Result<[BpfProgram; 2], String> {
+    let policy = adapt(policy, without)?;
     let mut filters =
         seccompiler::compile_from_json(policy.as_bytes(), ARCHITECTURE).map_err(|error| error.to_string())?;
     let mut take = |name: &str| filters.remove(name).ok_or_else(|| format!("the policy has no filter `{name}`"));
     Ok([take(FILTERS[0])?, take(FILTERS[1])?])
 }
 
-/// Calls that exist on x86_64 only: their newer forms, which every architecture has, are listed beside them.
-const X86_64_ONLY: [&str; 6] = ["open", "stat", "lstat", "readlink", "access", "arch_prctl"];
-
-fn for_architecture(policy: &str) -> Result<String, String> {
+/// Every call that the policy names exists on every architecture.
+fn adapt(policy: &str, without: Option<&str>) -> Result<String, String> {
+    if without.is_none() {
+        return Ok(policy.to_owned());
+    }
     let mut policy: serde_json::Value = serde_json::from_str(policy).map_err(|error| error.to_string())?;
-    if ARCHITECTURE != TargetArch::x86_64 {
-        for filter in policy.as_object_mut().into_iter().flat_map(serde_json::Map::values_mut) {
-            if let Some(rules) = filter["filter"].as_array_mut() {
-                rules.retain(|rule| !rule["syscall"].as_str().is_some_and(|name| X86_64_ONLY.contains(&name)));
-            }
+    for filter in policy.as_object_mut().into_iter().flat_map(serde_json::Map::values_mut) {
+        if let Some(rules) = filter["filter"].as_array_mut() {
+            rules.retain(|rule| rule["syscall"].as_str() != without);
         }
     }
     Ok(policy.to_string())

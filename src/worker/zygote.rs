@@ -21,12 +21,12 @@ use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::{
         prctl,
-        signal::{SigSet, Signal},
+        signal::{self, SigHandler, SigSet, Signal},
         signalfd::{SfdFlags, SignalFd},
         socket::{AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, recv, sendmsg, socketpair},
         wait::{WaitPidFlag, WaitStatus, waitpid},
     },
-    unistd::{ForkResult, Pid, fork, getppid, pipe2},
+    unistd::{ForkResult, Pid, fork, getppid, pipe2, setsid},
 };
 
 use super::{confine::Confinement, mappings, namespaces, serve::Server};
@@ -44,9 +44,10 @@ pub(super) fn exit_now(code: i32) -> ! {
 /// The whole life of a process that was started as a worker.
 pub(super) fn main(argument: &str) -> ! {
     let Ok(options) = serde_json::from_str::<WorkerOptions>(argument) else { exit_now(status::BAD_ARGUMENT) };
-    if !options.omit.is_empty() && !may_omit(&options) {
+    if (!options.omit.is_empty() || options.without_call.is_some()) && !may_omit(&options) {
         exit_now(status::BAD_ARGUMENT);
     }
+    inherit_nothing();
     end_with_parent();
     let Ok(control) = take_control() else { exit_now(status::BAD_ARGUMENT) };
     let mut report = LayerReport::default();
@@ -65,6 +66,8 @@ pub(super) fn main(argument: &str) -> ! {
         Ok(ForkResult::Parent { child }) => launcher(&options, &control, child),
         Ok(ForkResult::Child) => {
             end_with_parent();
+            // No terminal is within reach.
+            let _ = setsid();
             match options.role {
                 Role::Zygote => zygote(&options, &control, report),
                 Role::Single => single(&options, &control, report),
@@ -76,6 +79,13 @@ pub(super) fn main(argument: &str) -> ! {
 /// Layers may be left out where no program will ever be run, and in builds made for testing.
 fn may_omit(options: &WorkerOptions) -> bool {
     cfg!(debug_assertions) || options.serve == crate::protocol::Serve::Probe
+}
+
+/// A host may ignore the signal that tells of a child's end, and that is inherited.
+fn inherit_nothing() {
+    // SAFETY: the default action runs no code of this process.
+    let _ = unsafe { signal::signal(Signal::SIGCHLD, SigHandler::SigDfl) };
+    let _ = SigSet::empty().thread_set_mask();
 }
 
 fn end_with_parent() {

@@ -6,6 +6,7 @@ mod cli_run;
 mod config;
 mod config_cli;
 mod confine;
+mod confine_needs;
 mod confine_syscalls;
 mod dispatch;
 mod docs;
