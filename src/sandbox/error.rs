@@ -35,10 +35,11 @@ pub enum SandboxError {
         reason: String,
     },
     /// A layer that the machine was found to give could not be put up for this worker.
-    #[error(
-        "a worker could not confine itself and ended before it read a program; `toolbridge doctor` shows which layer"
-    )]
-    NotConfined,
+    #[error("a worker could not confine itself and ended before it read a program ({reason}); see `toolbridge doctor`")]
+    NotConfined {
+        /// Its last words.
+        reason: String,
+    },
     /// No process can be made: the machine is out of processes, descriptors or memory.
     #[error("no process can be made for a worker ({reason}); wait for running programs or raise the system's limits")]
     Exhausted {
@@ -58,9 +59,12 @@ pub enum SandboxError {
 
 impl SandboxError {
     /// The error that a worker's exit status stands for, if it ended because it could not be built.
-    pub(crate) fn from_exit(exit: Exit) -> Option<Self> {
+    pub(crate) fn from_exit(exit: Exit, words: &str) -> Option<Self> {
         match exit {
-            Exit::Code(status::NOT_CONFINED) => Some(Self::NotConfined),
+            Exit::Code(status::NOT_CONFINED) => {
+                let reason = if words.is_empty() { "no reason given" } else { words };
+                Some(Self::NotConfined { reason: reason.to_owned() })
+            }
             Exit::Code(status::BAD_ARGUMENT) => {
                 Some(Self::Start { reason: "host and worker executable are not the same build".into() })
             }

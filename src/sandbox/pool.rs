@@ -187,6 +187,10 @@ impl Pool {
     pub async fn checkout(&self) -> Result<WorkerProcess, SandboxError> {
         let taken = {
             let mut waiting = self.shared.waiting();
+            // One that died while it waited, with its zygote, is of no use to anybody.
+            while waiting.front().is_some_and(Parked::is_gone) {
+                waiting.pop_front();
+            }
             let taken = waiting.pop_front();
             taken.map(|parked| (parked, waiting.is_empty()))
         };

@@ -86,6 +86,13 @@ impl Parked {
     }
 }
 
+impl Parked {
+    /// Whether the process has ended.
+    pub(super) fn is_gone(&self) -> bool {
+        is_gone(&self.pidfd)
+    }
+}
+
 impl Drop for Parked {
     fn drop(&mut self) {
         kill(&self.pidfd);
@@ -175,11 +182,11 @@ impl Launcher {
     /// The kernel ends it when the calling *thread* ends: call this from a thread that lives as long as the pool.
     #[expect(clippy::disallowed_methods, reason = "the one place where workers are started")]
     pub(super) fn spawn(worker: &Path, options: &WorkerOptions) -> Result<Self, SandboxError> {
-        let start = |error: &dyn std::fmt::Display| SandboxError::Start { reason: error.to_string() };
+        let start = |error: io::Error| unstarted(&error);
         let (control, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
-            .map_err(|error| start(&error))?;
-        let (stderr, their_stderr) = io::pipe().map_err(|error| start(&error))?;
-        let argument = serde_json::to_string(options).map_err(|error| start(&error))?;
+            .map_err(|errno| start(errno.into()))?;
+        let (stderr, their_stderr) = io::pipe().map_err(start)?;
+        let argument = serde_json::to_string(options).map_err(|error| start(error.into()))?;
         let mut command = Command::new(worker);
         command.arg0("toolbridge").args(["__worker", &argument]).env_clear();
         // Ctrl-C at a terminal reaches a whole process group; ending the workers is the host's decision.
@@ -193,7 +200,7 @@ impl Launcher {
             .stdout(Stdio::null())
             .stderr(Stdio::from(their_stderr))
             .spawn()
-            .map_err(|error| start(&error.kind()))?;
+            .map_err(start)?;
         Ok(Self { child, control, stderr: stderr.into() })
     }
 
@@ -232,23 +239,39 @@ impl Launcher {
         postcard::from_bytes(&bytes[..length]).map(|message| Some((message, descriptors))).map_err(|_| Gone)
     }
 
-    /// Kills it, with everything below it, and reaps it. Says how it ended and its last words.
-    pub(super) fn end(mut self) -> String {
+    /// Kills it, with everything below it, and reaps it.
+    pub(super) fn end(mut self) {
         let _ = self.child.kill();
-        let status = self.child.wait();
-        let words = read_tail(&self.stderr);
-        let status = status.map_or_else(|error| error.to_string(), |status| status.to_string());
-        if words.is_empty() { status } else { format!("{status}: {}", words.trim()) }
+        let _ = self.child.wait();
     }
 
-    /// Waits until it has ended by itself and reaps it; kills it when it has not after a moment.
+    /// Reaps it once its control socket has closed, which is when it ends. Says how it ended and its last words.
     pub(super) fn reap(mut self) -> (Option<Exit>, String) {
         use std::os::unix::process::ExitStatusExt;
         let status = self.child.wait().ok();
         let exit =
             status.and_then(|status| status.code().map(Exit::Code).or_else(|| status.signal().map(Exit::Signal)));
-        (exit, read_tail(&self.stderr))
+        (exit, last_words(&read_tail(&self.stderr)))
     }
+}
+
+/// Why nothing could be started: the machine has run out of something, or the executable is none. Names no path.
+fn unstarted(error: &io::Error) -> SandboxError {
+    let reason =
+        error.raw_os_error().map_or_else(|| error.kind().to_string(), |raw| Errno::from_raw(raw).desc().into());
+    match error.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::EMFILE | Errno::ENFILE | Errno::EAGAIN | Errno::ENOMEM) => SandboxError::Exhausted { reason },
+        _ => SandboxError::Start { reason },
+    }
+}
+
+/// What a process that died said last, without banners, addresses and paths: at most two lines.
+fn last_words(text: &str) -> String {
+    let lines = text.lines().map(|line| line.trim_matches(|c: char| c == '#' || c.is_whitespace()));
+    let telling = lines.filter(|line| {
+        line.chars().any(char::is_alphabetic) && !line.contains('/') && !line.contains("0x") && !line.starts_with("==")
+    });
+    telling.take(2).map(|line| line.chars().take(200).collect()).collect::<Vec<String>>().join("; ")
 }
 
 /// The other end of a control socket is gone, or does not speak the protocol.
@@ -324,4 +347,17 @@ fn read_tail(pipe: &OwnedFd) -> String {
     }
     let from = all.len().saturating_sub(STDERR_TAIL_BYTES);
     String::from_utf8_lossy(&all[from..]).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::last_words;
+
+    #[test]
+    fn last_words_name_no_path_and_no_address() {
+        let text = "\n\n#\n# Fatal error in , line 0\n# Fatal process out of memory: CagedHeap\n#\n\
+                    ==== C stack trace ====\n   /lib/libc.so.6(+0x85) [0x7f49]\n    toolbridge(+0x2b) [0x5639]\n";
+        assert_eq!(last_words(text), "Fatal error in , line 0; Fatal process out of memory: CagedHeap");
+        assert_eq!(last_words(""), "");
+    }
 }

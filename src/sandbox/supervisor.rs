@@ -4,6 +4,7 @@
 
 use std::{
     collections::{HashMap, VecDeque},
+    fmt::Write as _,
     io::Read,
     os::{fd::AsFd, unix::net::UnixStream as StdUnixStream},
     sync::{Arc, atomic::Ordering, mpsc},
@@ -413,18 +414,28 @@ impl Supervisor {
         self.forget_waiting(|parked| parked.birth.0 == number);
         let (exit, words) = generation.launcher.reap();
         if !started || (unborn && !self.zygote()) {
-            let error = exit.and_then(SandboxError::from_exit).unwrap_or_else(|| {
+            let error = exit.and_then(|exit| SandboxError::from_exit(exit, &words)).unwrap_or_else(|| {
                 let end = match exit {
                     Some(Exit::Code(code)) => format!("status {code}"),
                     Some(Exit::Signal(signal)) => format!("signal {signal}"),
                     None => "no status".into(),
                 };
-                let words = words.trim();
-                SandboxError::Died { reason: if words.is_empty() { end } else { format!("{end}: {words}") } }
+                let mut reason = if words.is_empty() { end } else { format!("{end}: {words}") };
+                if let Some(bytes) = address_space_limit() {
+                    let _ =
+                        write!(reason, "; the limit of address space, ulimit -v, is {bytes} bytes and may be too low");
+                }
+                SandboxError::Died { reason }
             });
             self.fail(&error);
         }
     }
+}
+
+/// The engine reserves far more addresses than it uses, so a limit of them is worth naming.
+fn address_space_limit() -> Option<u64> {
+    let (soft, _) = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_AS).ok()?;
+    (soft != nix::sys::resource::RLIM_INFINITY).then_some(soft)
 }
 
 /// Whether an exit means that the worker was driven into a fault, by accident or by an attack.

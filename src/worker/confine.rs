@@ -21,7 +21,7 @@ use super::{seccomp, zygote::CHANNEL};
 use crate::protocol::{Layer, LayerReport, WorkerOptions};
 
 /// Stack of the worker's thread in bytes. V8 takes one, the rest is for native code below a deep program.
-const STACK_BYTES: u64 = 8 * 1024 * 1024;
+pub(super) const STACK_BYTES: u64 = 8 * 1024 * 1024;
 
 /// The last layers, prepared.
 pub(super) struct Confinement {

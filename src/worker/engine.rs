@@ -157,11 +157,13 @@ return { total, when: new Date(0), names: new Map([["a", 1]]), text: JSON.string
 
 /// Flags, platform, locale and time zone: once per process, before anything else of the engine.
 fn initialise(jit: bool) {
-    let mut flags = String::from("--single-threaded --no-expose-wasm");
+    // One by one: of a string, the engine drops everything after a flag that it does not know, and goes on.
+    let mut flags = vec!["toolbridge".to_owned(), "--single-threaded".to_owned()];
     if !jit {
-        flags.push_str(" --jitless");
+        flags.push("--jitless".to_owned());
     }
-    v8::V8::set_flags_from_string(&flags);
+    let unknown = v8::V8::set_flags_from_command_line(flags);
+    assert_eq!(unknown.len(), 1, "the engine knows every flag");
     in_utc();
     JsRuntime::init_platform(Some(v8::new_single_threaded_default_platform(false).make_shared()));
     v8::icu::set_default_locale("en-US");

