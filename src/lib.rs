@@ -14,6 +14,7 @@ pub mod policy;
 pub mod protocol;
 pub mod sandbox;
 pub mod search;
+pub mod serve;
 pub mod source;
 pub mod telemetry;
 pub mod tool_error;

@@ -8,6 +8,6 @@ mod structured;
 
 pub(crate) use code::CodeBridge;
 pub use mode::{Mode, ModeChoice, ModeInput, choose};
-pub use prompt::{CODE_TOOL, code_tool_description, code_tool_input, code_tool_output, tokens};
+pub use prompt::{CODE_TOOL, code_tool_description, code_tool_input, code_tool_output};
 pub use structured::{StructuredResult, StructuredTool, structured_tools};
 pub(crate) use structured::{tool_call, tool_describe, tool_search};

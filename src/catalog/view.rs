@@ -77,6 +77,11 @@ impl View {
         Arc::ptr_eq(&self.policy, policy)
     }
 
+    /// The policy it was made under.
+    pub fn policy(&self) -> &Arc<Policy> {
+        &self.policy
+    }
+
     /// Whose view it is.
     pub fn scope(&self) -> &Scope {
         &self.scope

@@ -61,7 +61,23 @@ impl HostArgs {
             .map_err(|error| CliError::Usage(error.to_string()))
     }
 
-    /// Starts the servers and puts the host together. `limits` are the configuration's with what the command line changed.
+    /// Starts the servers and puts the host together without waiting for them, and without asking at the terminal: what a
+    /// server does. `limits` are the configuration's with what the command line changed.
+    pub(crate) fn begin(
+        &self,
+        loaded: &Loaded,
+        limits: Limits,
+        sandbox: Option<Arc<Sandbox>>,
+    ) -> Result<Connected, CliError> {
+        let builder = self.builder(loaded, limits, sandbox)?;
+        let servers = McpServers::start(&loaded.settings.mcp_servers);
+        let plugins = Plugins::load(&loaded.settings.plugins);
+        let host = builder.servers(&servers).plugins(&plugins).build().map_err(|error| usage(&error))?;
+        Ok(Connected { host, servers, plugins, warnings: loaded.warnings.clone() })
+    }
+
+    /// Starts the servers, waits for them and puts the host together. `limits` are the configuration's with what the command
+    /// line changed.
     pub(crate) async fn connect(
         &self,
         loaded: &Loaded,
@@ -69,6 +85,20 @@ impl HostArgs {
         sandbox: Option<Arc<Sandbox>>,
         show: bool,
     ) -> Result<Connected, CliError> {
+        let mut builder = self.builder(loaded, limits, sandbox)?;
+        if let Some(approver) = TerminalApprover::of_process() {
+            builder = builder.approver(Arc::new(approver));
+        }
+        let servers = McpServers::start(&loaded.settings.mcp_servers);
+        let mut warnings = loaded.warnings.clone();
+        warnings.extend(settled(&servers, show && std::io::stderr().is_terminal()).await);
+        let plugins = Plugins::load(&loaded.settings.plugins);
+        plugins.settled().await;
+        let host = builder.servers(&servers).plugins(&plugins).build().map_err(|error| usage(&error))?;
+        Ok(Connected { host, servers, plugins, warnings })
+    }
+
+    fn builder(&self, loaded: &Loaded, limits: Limits, sandbox: Option<Arc<Sandbox>>) -> Result<HostBuilder, CliError> {
         let mut builder = Host::builder().settings(&loaded.settings).map_err(|error| usage(&error))?.limits(limits);
         // Without a configuration in force there is nothing that a log would be wanted for.
         if loaded.file.is_none() || loaded.untrusted {
@@ -80,20 +110,11 @@ impl HostArgs {
         if let Some(sandbox) = sandbox {
             builder = builder.sandbox(sandbox);
         }
-        if let Some(approver) = TerminalApprover::of_process() {
-            builder = builder.approver(Arc::new(approver));
-        }
         for pattern in &self.approve {
             let matches = Match::Pattern(pattern.clone());
             builder = builder.preapprove(Preapproval { matches, count: PREAPPROVED_CALLS });
         }
-        let servers = McpServers::start(&loaded.settings.mcp_servers);
-        let mut warnings = loaded.warnings.clone();
-        warnings.extend(settled(&servers, show && std::io::stderr().is_terminal()).await);
-        let plugins = Plugins::load(&loaded.settings.plugins);
-        plugins.settled().await;
-        let host = builder.servers(&servers).plugins(&plugins).build().map_err(|error| usage(&error))?;
-        Ok(Connected { host, servers, plugins, warnings })
+        Ok(builder)
     }
 
     /// The caller's own scope: whoever starts the process is the owner.

@@ -11,9 +11,11 @@ mod error;
 mod eval;
 mod host;
 mod init;
+mod install;
 mod login;
 mod printer;
 mod run;
+mod serve;
 mod sessions;
 mod tools;
 mod trust;
@@ -39,6 +41,9 @@ enum Verb {
     Search(Box<catalog::SearchArgs>),
     Describe(Box<catalog::DescribeArgs>),
     Call(Box<catalog::CallArgs>),
+    Serve(Box<serve::ServeArgs>),
+    Install(install::InstallArgs),
+    Uninstall(install::UninstallArgs),
     Sessions(sessions::SessionsArgs),
     Doctor(doctor::DoctorArgs),
     Config(config::ConfigArgs),
@@ -65,6 +70,9 @@ pub fn main() -> ExitCode {
         Verb::Search(args) => catalog::search(&args),
         Verb::Describe(args) => catalog::describe(&args),
         Verb::Call(args) => catalog::call(&args),
+        Verb::Install(args) => install::install(&args),
+        Verb::Uninstall(args) => install::uninstall(&args),
+        Verb::Serve(args) => serve::run(&args),
         Verb::Sessions(args) => sessions::run(&args),
         Verb::Doctor(args) => doctor::run(&args),
         Verb::Config(args) => config::run(args),

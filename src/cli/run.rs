@@ -236,7 +236,7 @@ fn spinner() -> ProgressBar {
 }
 
 /// Ready when the user or the system asks this process to end.
-async fn interrupted() {
+pub(super) async fn interrupted() {
     use tokio::signal::unix::{SignalKind, signal};
     let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
     else {

@@ -10,6 +10,7 @@ mod document;
 mod edit;
 mod environment;
 mod import;
+pub mod install;
 mod raw;
 mod settings;
 mod trust;
@@ -24,7 +25,13 @@ use std::{
 use serde_json::Value;
 
 pub(crate) use self::trust::replace_private_file;
-pub use self::{document::ConfigError, environment::Environment, import::Imported, settings::*};
+pub use self::{
+    document::ConfigError,
+    environment::Environment,
+    import::Imported,
+    install::{InstallClient, OwnEntry},
+    settings::*,
+};
 use self::{raw::RawConfig, validate::Validator, variables::Variables};
 
 /// Where to look for a configuration.

@@ -48,7 +48,10 @@ pub(super) async fn approve(
             ToolErrorCode::ApprovalTimeout,
             format!("{} needs an approval and nobody is there to give it", tool.id),
         )
-        .suggest("tell the user what you would do and why")
+        .suggest(format!(
+            "tell the user what you would do and why; whoever starts toolbridge can allow it with --approve \"{}\"",
+            tool.id
+        ))
     };
     let Some(approver) = origin.approver.as_ref().or(host.approver.as_ref()) else { return Err(nobody()) };
 

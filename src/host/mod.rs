@@ -67,6 +67,11 @@ impl Host {
         self.0.catalog()
     }
 
+    /// The sources as they are now.
+    pub fn sources(&self) -> Vec<Arc<dyn Source>> {
+        self.0.sources.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// The policy in force.
     pub fn policy(&self) -> Arc<Policy> {
         self.0.policy()

@@ -13,12 +13,19 @@ pub mod plugin;
 
 use std::sync::Arc;
 
+use tokio::sync::watch;
+
 use crate::catalog::Tool;
 
 /// One place that tools come from: an MCP server, a plugin, the native tools, the embedder, a client.
 pub trait Source: Send + Sync {
     /// The tools as they are now. Must not block: the answer is what is known already.
     fn snapshot(&self) -> Arc<SourceSnapshot>;
+
+    /// Tells of every new snapshot; nothing for a source whose tools never change.
+    fn changes(&self) -> Option<watch::Receiver<Arc<SourceSnapshot>>> {
+        None
+    }
 }
 
 /// The tools of one source at one moment.

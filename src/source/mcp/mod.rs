@@ -182,6 +182,10 @@ impl Source for McpSource {
     fn snapshot(&self) -> Arc<SourceSnapshot> {
         self.snapshots.borrow().clone()
     }
+
+    fn changes(&self) -> Option<watch::Receiver<Arc<SourceSnapshot>>> {
+        Some(self.snapshots.subscribe())
+    }
 }
 
 impl std::fmt::Debug for McpSource {
