@@ -22,7 +22,9 @@
 
   const IDENTIFIER = /^[A-Za-z_$][A-Za-z0-9_$]*$/;
   const { RegExpPrototypeExec, JSONStringify } = layers.primordials;
+  const MAX_PATH = 200;
   const step = (path, key) =>
+    path.length > MAX_PATH ? path :
     RegExpPrototypeExec(IDENTIFIER, key) !== null ? `${path}.${key}` : `${path}[${JSONStringify(key)}]`;
 
   // Own data properties only, whatever setters a program put on Object.prototype.
@@ -64,11 +66,11 @@
       const known = MapPrototypeGet(seen, value);
       if (known !== undefined) return known;
       if (depth >= MAX_DEPTH) {
-        replaced(path, "too deep");
+        replaced(path, "nested too deeply");
         return typed("TooDeep");
       }
       const kind = kindOf(value);
-      if (kind === "leaf") return value;
+      if (kind === "leaf" || kind === "date") return value;
       if (kind === "map") {
         const form = typed("Map");
         const entries = [];

@@ -5,7 +5,7 @@
 "use strict";
 ((globalThis) => {
   const layers = globalThis.__toolbridge;
-  const { Date, Error, ObjectFreeze, ReflectDeleteProperty, ReflectOwnKeys, SafeSet, SetPrototypeHas, TypeError } =
+  const { Date, Error, ObjectFreeze, ObjectGetPrototypeOf, ReflectDeleteProperty, ReflectOwnKeys, SafeSet, SetPrototypeHas, TypeError } =
     layers.primordials;
 
   const GLOBALS = new SafeSet([
@@ -32,6 +32,8 @@
     // Not in every build of the engine: the world is the same in all.
     ReflectDeleteProperty(Date.prototype, "toTemporalInstant");
     ReflectDeleteProperty(Error, "prepareStackTrace");
+    // The engine's constructor of global objects.
+    ReflectDeleteProperty(ObjectGetPrototypeOf(globalThis), "constructor");
     ObjectFreeze(layers);
   };
 })(globalThis);

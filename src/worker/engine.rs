@@ -14,7 +14,7 @@ use super::{
     channel::{Channel, EXIT_PROTOCOL, exit},
     memory, modules, ops, program,
     random::Random,
-    rejections,
+    rejections, stack,
     state::{Internals, State},
     thrown,
 };
@@ -64,6 +64,7 @@ impl Engine {
         isolate.set_slot(state.clone());
         isolate.set_capture_stack_trace_for_uncaught_exceptions(true, thrown::STACK_FRAMES);
         isolate.set_promise_reject_callback(rejections::track);
+        isolate.set_prepare_stack_trace_callback(stack::text);
         modules::refuse(isolate);
         memory::guard(isolate);
         let mut engine = Self { runtime, state };
@@ -100,7 +101,7 @@ impl Engine {
             ToWorker::Execute(execute) => execute,
             ToWorker::Settle(_) | ToWorker::Barrier => exit(EXIT_PROTOCOL),
         };
-        self.execute(execute);
+        self.execute(&execute);
         exit(0)
     }
 
@@ -108,7 +109,7 @@ impl Engine {
     /// afterwards, and what it used is compiled.
     fn rehearse(&mut self, code: &str) {
         self.state.reset(Channel::rehearsal());
-        self.execute(Execute {
+        self.execute(&Execute {
             code: code.to_owned(),
             max_output_bytes: 64 * 1024,
             max_log_bytes: 16 * 1024,
@@ -118,13 +119,13 @@ impl Engine {
         });
     }
 
-    fn execute(&mut self, execute: Execute) {
+    fn execute(&mut self, execute: &Execute) {
         self.state.channel.borrow_mut().set_max_frame_bytes(execute.max_frame_bytes as usize);
         self.state.calls.borrow_mut().max_calls = execute.max_calls;
-        self.state.logs.borrow_mut().left_bytes = execute.max_log_bytes as usize;
+        self.state.calls.borrow_mut().closed = true;
         *self.state.random.borrow_mut() = Random::new(&execute.seed);
         deno_core::scope!(scope, &mut self.runtime);
-        program::run(scope, &self.state, &execute.code, execute.max_output_bytes as usize);
+        program::run(scope, &self.state, execute);
     }
 }
 
@@ -158,7 +159,14 @@ return { total, when: new Date(0), names: new Map([["a", 1]]), text: JSON.string
 /// Flags, platform, locale and time zone: once per process, before anything else of the engine.
 fn initialise(jit: bool) {
     // One by one: of a string, the engine drops everything after a flag that it does not know, and goes on.
-    let mut flags = vec!["toolbridge".to_owned(), "--single-threaded".to_owned()];
+    let mut flags = vec![
+        "toolbridge".to_owned(),
+        "--single-threaded".to_owned(),
+        // The first call of every run asks for its place, and after a stack overflow there is no room to find one.
+        "--no-enable-lazy-source-positions".to_owned(),
+        // Buffers are no reason to give up on a heap that has room.
+        "--no-detect-ineffective-gcs-near-heap-limit".to_owned(),
+    ];
     if !jit {
         flags.push("--jitless".to_owned());
     }

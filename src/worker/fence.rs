@@ -11,6 +11,25 @@ pub(super) struct Fence<'a> {
     pub(super) language: String,
 }
 
+/// Where a fence may stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// On the first line that is not blank.
+    First,
+    /// On any line, if it is of backticks and outside comments: JavaScript hardly ever has such a line, and after a word
+    /// of prose it would be a tagged template.
+    Backticks,
+    /// On any line.
+    Anywhere,
+}
+
+fn in_comment(before: &str) -> bool {
+    match (before.rfind("/*"), before.rfind("*/")) {
+        (Some(open), Some(close)) => close < open,
+        (open, _) => open.is_some(),
+    }
+}
+
 struct Line<'a> {
     start: usize,
     end: usize,
@@ -40,37 +59,30 @@ fn marker(line: &str) -> Option<(char, usize, &str)> {
     (length >= 3 && !(character == '`' && rest.contains('`'))).then_some((character, length, rest.trim()))
 }
 
-/// Every block that a text may be meant to consist of, the best guess first. Empty when there is no opening fence.
+/// The block that a text is meant to consist of, if it has an opening fence. It ends at the last line that can end it: a
+/// template literal may hold one that only looks so.
 ///
-/// `leading` asks for a fence that begins the text; otherwise it may stand anywhere.
-pub(super) fn blocks(text: &str, leading: bool) -> Vec<Fence<'_>> {
+/// `place` says where the opening fence may stand.
+pub(super) fn block(text: &str, place: Place) -> Option<Fence<'_>> {
     let lines = lines(text);
-    let opening =
-        lines.iter().position(|line| if leading { !line.text.trim().is_empty() } else { marker(line.text).is_some() });
-    let Some(opening) = opening else { return Vec::new() };
-    let Some((character, length, info)) = marker(lines[opening].text) else { return Vec::new() };
+    let opening = match place {
+        Place::First => lines.iter().position(|line| !line.text.trim().is_empty()),
+        Place::Backticks => lines.iter().position(|line| {
+            marker(line.text).is_some_and(|(character, ..)| character == '`') && !in_comment(&text[..line.start])
+        }),
+        Place::Anywhere => lines.iter().position(|line| marker(line.text).is_some()),
+    };
+    let opening = opening?;
+    let (character, length, info) = marker(lines[opening].text)?;
     let language = info.split(|c: char| c.is_whitespace() || c == '{').next().unwrap_or_default().to_lowercase();
-    let closes = |line: &Line<'_>| {
+    let closes = |line: &&Line<'_>| {
         marker(line.text).is_some_and(|(other, count, rest)| other == character && count >= length && rest.is_empty())
     };
     let start = lines[opening].end;
-    let mut ends: Vec<usize> = lines[opening + 1..].iter().filter(|line| closes(line)).map(|line| line.start).collect();
-    if ends.is_empty() {
-        // Cut off: the block goes to the end.
-        ends.push(text.len());
-    }
-    // A template literal may hold a line that looks like the end: the last one first, then the first.
-    ends.reverse();
-    if ends.len() > 2 {
-        ends.drain(1..ends.len() - 1);
-    }
-    ends.into_iter()
-        .map(|end| Fence {
-            code: text[start..end].strip_suffix('\n').map_or(&text[start..end], |code| code.trim_end_matches('\r')),
-            line_offset: opening + 1,
-            language: language.clone(),
-        })
-        .collect()
+    // Cut off, the block goes to the end.
+    let end = lines[opening + 1..].iter().rfind(closes).map_or(text.len(), |line| line.start);
+    let code = text[start..end].strip_suffix('\n').unwrap_or(&text[start..end]);
+    Some(Fence { code: code.trim_end_matches('\r'), line_offset: opening + 1, language })
 }
 
 /// Number of separate fenced blocks.
@@ -96,7 +108,7 @@ mod tests {
     use super::*;
 
     fn first(text: &str) -> (&str, usize, String) {
-        let block = blocks(text, true).remove(0);
+        let block = block(text, Place::First).unwrap();
         (block.code, block.line_offset, block.language)
     }
 
@@ -107,19 +119,20 @@ mod tests {
         assert_eq!(first("```\nreturn 1\n```\nThis returns 1."), ("return 1", 1, String::new()));
         assert_eq!(first("````tsx title=x\n```\n````"), ("```", 1, "tsx".into()));
         assert_eq!(first("```js\nreturn 1"), ("return 1", 1, "js".into()));
-        assert!(blocks("return `\n```\n`", true).is_empty());
+        assert_eq!(block("return `\n~~~\n`", Place::Backticks), None);
     }
 
     #[test]
-    fn a_line_that_only_looks_like_the_end_is_tried_second() {
-        let blocks = blocks("~~~js\nreturn `\n~~~\n`\n~~~\n", true);
-        assert_eq!(blocks.iter().map(|block| block.code).collect::<Vec<_>>(), ["return `\n~~~\n`", "return `"]);
+    fn a_line_that_only_looks_like_the_end_does_not_end_a_block() {
+        assert_eq!(block("~~~js\nreturn `\n~~~\n`\n~~~\n", Place::First).unwrap().code, "return `\n~~~\n`");
     }
 
     #[test]
     fn prose_may_stand_around_one_block() {
         let text = "Here it is:\n\n```js\nreturn 1\n```\nDone.";
-        assert_eq!(blocks(text, false)[0].code, "return 1");
+        assert_eq!(block(text, Place::Anywhere).unwrap().code, "return 1");
+        assert_eq!(block(text, Place::Backticks), block(text, Place::Anywhere));
+        assert_eq!(block("/*\n```js\nx\n```\n*/\nreturn 1", Place::Backticks), None);
         assert_eq!(count(text), 1);
         assert_eq!(count("```\na\n```\n\n```\nb\n```"), 2);
     }

@@ -49,7 +49,9 @@ pub(super) fn surely(text: &str) -> Option<Foreign> {
     if trimmed.is_empty() {
         return Some(Foreign::Empty);
     }
-    if trimmed.starts_with('{') && serde_json::from_str::<serde::de::IgnoredAny>(trimmed).is_ok() && trimmed != "{}" {
+    // An object with quoted names and nothing in it that computes: arguments without the call.
+    let quoted = trimmed.strip_prefix('{').is_some_and(|rest| rest.trim_start().starts_with('"'));
+    if quoted && trimmed.ends_with('}') && !trimmed.contains(['(', '`']) && !trimmed.contains("=>") {
         return Some(Foreign::Json);
     }
     // `ls -la` is a subtraction and `ls /tmp` a division of names that nobody has declared.
@@ -126,12 +128,24 @@ mod tests {
         assert_eq!(perhaps("def f(x):\n    return x"), Some(Foreign::Python));
         assert_eq!(perhaps("import os\nprint(os.getcwd())"), Some(Foreign::Python));
         assert_eq!(perhaps("cd /tmp\nls -la"), Some(Foreign::Shell));
-        assert_eq!(perhaps("{\"id\": 1,}"), Some(Foreign::Json));
+        assert_eq!(surely("{\"id\": 1,}"), Some(Foreign::Json));
     }
 
     #[test]
     fn javascript_is_not_taken_for_something_else() {
-        for text in ["1", "\"text\"", "[1, 2]", "find(x)", "echo = 1", "{}", "env.x", "make = () => 1", "ls - 1"] {
+        for text in [
+            "1",
+            "\"text\"",
+            "[1, 2]",
+            "find(x)",
+            "echo = 1",
+            "{}",
+            "env.x",
+            "make = () => 1",
+            "ls - 1",
+            "{ id: 1 }",
+            "{\"a\": f()}",
+        ] {
             assert_eq!(surely(text), None, "{text}");
         }
         assert_eq!(perhaps("import x from \"y\""), None);

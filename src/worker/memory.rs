@@ -64,6 +64,43 @@ unsafe extern "C" fn out_of_memory_handler(_location: *const c_char, _details: &
     out_of_memory()
 }
 
+/// The system's allocator, which ends a worker in the same way when memory for native code runs out: parsers, frames and
+/// values are bounded by the process limit too. In any other process it is the system's allocator and nothing else.
+///
+/// The `toolbridge` binary installs it; an embedder may, with `#[global_allocator]`. Without it such an end is a crash.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct WorkerAllocator;
+
+// SAFETY: every method is the system allocator's own; a null result is passed on or ends the process.
+unsafe impl std::alloc::GlobalAlloc for WorkerAllocator {
+    unsafe fn alloc(&self, layout: std::alloc::Layout) -> *mut u8 {
+        // SAFETY: the caller's promises are those that the system allocator asks for.
+        reported(unsafe { std::alloc::System.alloc(layout) })
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: std::alloc::Layout) -> *mut u8 {
+        // SAFETY: as above.
+        reported(unsafe { std::alloc::System.alloc_zeroed(layout) })
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: std::alloc::Layout, bytes: usize) -> *mut u8 {
+        // SAFETY: as above.
+        reported(unsafe { std::alloc::System.realloc(pointer, layout, bytes) })
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: std::alloc::Layout) {
+        // SAFETY: as above.
+        unsafe { std::alloc::System.dealloc(pointer, layout) }
+    }
+}
+
+fn reported(pointer: *mut u8) -> *mut u8 {
+    if pointer.is_null() && CHANNEL.load(Ordering::Relaxed) >= 0 {
+        out_of_memory();
+    }
+    pointer
+}
+
 /// Installs the way out. (The engine's callback for a heap that is nearly full is no use: it is also called when only a
 /// buffer could not be had, which a program may catch.)
 pub(super) fn guard(isolate: &mut v8::Isolate) {

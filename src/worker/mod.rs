@@ -20,12 +20,15 @@ mod rejections;
 mod seccomp;
 mod serve;
 mod settle;
+mod stack;
 mod state;
 mod thrown;
 mod typescript;
 mod values;
 mod wire;
 mod zygote;
+
+pub use memory::WorkerAllocator;
 
 /// The name of a program in stack traces: the only file there is.
 const SCRIPT_NAME: &str = "openclaw:code";

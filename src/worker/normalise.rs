@@ -7,10 +7,11 @@
 use deno_core::v8;
 
 use super::{
-    SCRIPT_NAME, fence,
+    SCRIPT_NAME,
+    fence::{self, Place},
     foreign::{self, Foreign},
     hints,
-    outline::{self, Outline},
+    outline::{self, NoOutline, Outline},
     state::{Edit, Source, State},
     thrown,
     typescript::{self, Erased},
@@ -90,40 +91,30 @@ pub(super) fn compile<'s>(
     state: &State,
     code: &str,
 ) -> Result<Program<'s>, WorkerError> {
-    let fenced = fence::blocks(code, true);
-    if fenced.is_empty() {
-        return compile_text(scope, state, code, 0, true);
+    match fence::block(code, Place::First).or_else(|| fence::block(code, Place::Backticks)) {
+        None => compile_text(scope, state, code, 0, true),
+        Some(block) => compile_fenced(scope, state, code, &block),
     }
-    compile_fenced(scope, state, code, &fenced)
 }
 
 fn compile_fenced<'s>(
     scope: &mut v8::PinScope<'s, '_>,
     state: &State,
     code: &str,
-    blocks: &[fence::Fence<'_>],
+    block: &fence::Fence<'_>,
 ) -> Result<Program<'s>, WorkerError> {
     const LANGUAGES: [&str; 9] = ["", "js", "javascript", "ts", "typescript", "jsx", "tsx", "mjs", "mts"];
-    let mut first_error = None;
-    for block in blocks {
-        if !LANGUAGES.contains(&block.language.as_str()) {
-            let foreign = match block.language.as_str() {
-                "python" | "py" => Foreign::Python,
-                "sh" | "bash" | "shell" | "console" | "zsh" => Foreign::Shell,
-                "json" | "json5" | "jsonc" => Foreign::Json,
-                _ => Foreign::Fenced,
-            };
-            return Err(foreign::refusal(foreign));
-        }
-        match compile_text(scope, state, block.code, block.line_offset, false) {
-            Ok(program) => return Ok(program),
-            Err(error) => first_error = first_error.or(Some(error)),
-        }
+    if !LANGUAGES.contains(&block.language.as_str()) {
+        let foreign = match block.language.as_str() {
+            "python" | "py" => Foreign::Python,
+            "sh" | "bash" | "shell" | "console" | "zsh" => Foreign::Shell,
+            "json" | "json5" | "jsonc" => Foreign::Json,
+            _ => Foreign::Fenced,
+        };
+        return Err(foreign::refusal(foreign));
     }
-    if fence::count(code) > 1 {
-        return Err(foreign::refusal(Foreign::SeveralBlocks));
-    }
-    Err(first_error.unwrap_or_else(|| foreign::refusal(Foreign::Fenced)))
+    compile_text(scope, state, block.code, block.line_offset, false)
+        .map_err(|error| if fence::count(code) > 1 { foreign::refusal(Foreign::SeveralBlocks) } else { error })
 }
 
 /// Compiles a text without a leading fence, of which `line_offset` lines of the model's text go before.
@@ -143,7 +134,9 @@ fn compile_text<'s>(
         Err(error) if error.code != WorkerErrorCode::Syntax => return Err(error),
         Err(error) => error,
     };
-    for erase in [typescript::erase, typescript::erase_module] {
+    let erasers: &[fn(&str) -> Erased] =
+        if may_be_typescript(&error) { &[typescript::erase, typescript::erase_module] } else { &[] };
+    for erase in erasers {
         match erase(text) {
             Erased::Text(erased) if erased != text => {
                 if let Ok(program) = compile_forms(scope, state, &erased, line_offset) {
@@ -154,34 +147,40 @@ fn compile_text<'s>(
             Erased::Text(_) | Erased::Rejected => {}
         }
     }
-    if may_have_prose {
-        let blocks = fence::blocks(text, false);
-        if fence::count(text) > 1 {
-            return Err(foreign::refusal(Foreign::SeveralBlocks));
-        }
-        if !blocks.is_empty() {
-            return compile_fenced(scope, state, text, &blocks);
-        }
+    if may_have_prose && let Some(block) = fence::block(text, Place::Anywhere) {
+        return compile_fenced(scope, state, text, &block);
     }
     Err(foreign::perhaps(text).map_or(error, foreign::refusal))
 }
 
+/// Whether annotations can be the reason why the engine refused a text: only what it did not expect, never a rule of the
+/// language that the text breaks.
+fn may_be_typescript(error: &WorkerError) -> bool {
+    ["Unexpected", "unexpected", "Missing", "missing", "Invalid", "reserved", "Malformed"]
+        .iter()
+        .any(|word| error.message.contains(word))
+}
+
 fn unsupported(text: &str, line_offset: usize, message: &str, at: usize) -> WorkerError {
-    let before = &text[..text.floor_char_boundary(at)];
-    let line = before.matches('\n').count() + line_offset + 1;
-    let column = before.rsplit('\n').next().unwrap_or_default().encode_utf16().count() + 1;
-    let position = u32::try_from(line).ok().zip(u32::try_from(column).ok());
     WorkerError {
         code: WorkerErrorCode::Syntax,
         phase: WorkerPhase::Normalise,
         message: format!("SyntaxError: {message}"),
-        position: position.map(|(line, column)| Position { line, column }),
+        position: position_at(text, at, line_offset),
         suggestion: Some(
             "Type annotations are erased; enums, namespaces and parameter properties are not supported. Use plain \
              objects and constants."
                 .to_owned(),
         ),
     }
+}
+
+/// The line and column of a byte of the text.
+fn position_at(text: &str, at: usize, line_offset: usize) -> Option<Position> {
+    let before = &text[..text.floor_char_boundary(at)];
+    let line = before.matches('\n').count() + line_offset + 1;
+    let column = before.rsplit('\n').next().unwrap_or_default().encode_utf16().count() + 1;
+    Some(Position { line: u32::try_from(line).ok()?, column: u32::try_from(column).ok()? })
 }
 
 /// How the text is put into a function.
@@ -203,13 +202,28 @@ fn compile_forms<'s>(
     text: &str,
     line_offset: usize,
 ) -> Result<Program<'s>, WorkerError> {
-    let outline = outline::read(text);
-    let form = outline.as_ref().map_or_else(|| body(text), |outline| form_of(text, outline, line_offset));
-    let error = match compile_form(scope, state, &form, text, line_offset) {
+    // A large text is the engine's first: what it refuses may be anything, and costs a parser anything.
+    let (outline, plain) = if outline::is_small(text) {
+        (outline::read(text), None)
+    } else {
+        match compile_form(scope, state, &body(text), text, line_offset) {
+            Ok(plain) => (outline::read(text), Some(plain)),
+            Err(_) if text.contains("export default") => (outline::read(text), None),
+            Err(_) => (Err(NoOutline::TooNested), None),
+        }
+    };
+    if let (Err(_), Some(plain)) = (&outline, plain) {
+        return Ok(plain);
+    }
+    let form = outline.as_ref().map_or_else(|_| body(text), |outline| form_of(text, outline, line_offset));
+    let mut error = match compile_form(scope, state, &form, text, line_offset) {
         Ok(program) => return Ok(program),
         Err(error) => error,
     };
-    if outline.is_none() && error.code == WorkerErrorCode::Syntax {
+    if let Err(NoOutline::Rejected(at)) = outline {
+        error.position = error.position.or_else(|| position_at(text, at, line_offset));
+    }
+    if outline.is_err() && error.code == WorkerErrorCode::Syntax {
         // Not statements; perhaps one expression: an object, a nameless function.
         let trimmed = text.trim_end().trim_end_matches(';');
         if let Ok(program) = compile_form(scope, state, &expression(trimmed), text, line_offset) {
@@ -246,9 +260,7 @@ fn form_of<'a>(text: &'a str, outline: &Outline, line_offset: usize) -> Form<'a>
         const RETURN: &str = "return (";
         let (before, rest) = text.split_at(last.start);
         let (value, after) = rest.split_at(last.len());
-        let line = before.matches('\n').count() + line_offset + 1;
-        let column = before.rsplit('\n').next().unwrap_or_default().encode_utf16().count() + 1;
-        let edit = u32::try_from(line).ok().zip(u32::try_from(column).ok()).map(|(line, column)| Edit {
+        let edit = position_at(text, last.start, line_offset).map(|Position { line, column }| Edit {
             line,
             column,
             inserted: u32::try_from(RETURN.len()).unwrap_or(0),
@@ -317,7 +329,7 @@ fn rejected<'s>(
     text: &str,
     line_offset: usize,
 ) -> WorkerError {
-    let message = thrown::text(scope, exception);
+    let mut message = thrown::text(scope, exception);
     if message.starts_with("RangeError") {
         return WorkerError {
             code: WorkerErrorCode::StackOverflow,
@@ -327,10 +339,13 @@ fn rejected<'s>(
             suggestion: Some("Nest less: name intermediate values.".to_owned()),
         };
     }
-    let line = position.and_then(|position| text.lines().nth((position.line as usize).checked_sub(1 + line_offset)?));
-    let suggestion = hints::for_syntax_error(&message, line.unwrap_or_default()).map(str::to_owned);
     // The end of the text is where the model's last line ends, not where the function around it does.
     let last_line = u32::try_from(text.lines().count().max(1) + line_offset).unwrap_or(u32::MAX);
+    if position.is_some_and(|position| position.line > last_line) {
+        "SyntaxError: Unexpected end of input".clone_into(&mut message);
+    }
+    let line = position.and_then(|position| text.lines().nth((position.line as usize).checked_sub(1 + line_offset)?));
+    let suggestion = hints::for_syntax_error(&message, line.unwrap_or_default()).map(str::to_owned);
     let position = position.map(|position| {
         if position.line <= last_line {
             return position;
@@ -367,6 +382,6 @@ mod tests {
     fn awaits_are_found_outside_comments_and_strings() {
         let text = "// await\nlet a = 'await'; /* await */ é = await b;\n`await`; x.await; await c";
         let at = |line, column| Position { line, column };
-        assert_eq!(awaits(text, 1), [at(3, 35), at(4, 19)]);
+        assert_eq!(awaits(text, 1), [at(3, 34), at(4, 19)]);
     }
 }

@@ -3,6 +3,8 @@
 //! They are native so that nothing a program can change takes part: arguments are read once by the engine's serialiser,
 //! promises are made and settled by the engine, and what crosses is text. No function of `deno_core` is among them.
 
+#![allow(clippy::needless_pass_by_value)] // the engine hands its callbacks their arguments so
+
 use deno_core::v8;
 
 use super::{

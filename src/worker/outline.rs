@@ -32,8 +32,18 @@ pub(super) struct Outline {
     pub(super) is_label_block: bool,
 }
 
-/// Reads the outline; `None` when the text is not a module of ECMAScript, or not to be parsed here.
-pub(super) fn read(text: &str) -> Option<Outline> {
+/// Why there is no outline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NoOutline {
+    /// Not a module of ECMAScript; the byte where that shows.
+    Rejected(usize),
+    /// Not to be parsed here.
+    TooNested,
+}
+
+/// Reads the outline of a text.
+pub(super) fn read(text: &str) -> Result<Outline, NoOutline> {
+    let length = u32::try_from(text.len()).map_err(|_| NoOutline::TooNested)?;
     on_enough_stack(text, || {
         let syntax = Syntax::Es(EsSyntax {
             allow_return_outside_function: true,
@@ -41,34 +51,70 @@ pub(super) fn read(text: &str) -> Option<Outline> {
             explicit_resource_management: true,
             ..EsSyntax::default()
         });
-        let input = StringInput::new(text, BytePos(0), BytePos(u32::try_from(text.len()).ok()?));
+        let input = StringInput::new(text, BytePos(0), BytePos(length));
         let lexer = Lexer::new(syntax, EsVersion::latest(), input, None);
         let mut parser = Parser::new_from(lexer);
-        let module = parser.parse_module().ok()?;
+        let module = parser.parse_module().map_err(|error| NoOutline::Rejected(error.span().lo.0 as usize))?;
         let outline = outline(&module.body);
         // Dropping a deep tree recurses; the process is short-lived.
         std::mem::forget(module);
-        Some(outline)
-    })?
+        Ok(outline)
+    })
+    .unwrap_or(Err(NoOutline::TooNested))
+}
+
+/// Whether the text is so small that a parser may see it before the engine has: whatever it is, it can not cost much.
+pub(super) fn is_small(text: &str) -> bool {
+    nesting_bound(text) <= SMALL_NESTING
 }
 
 /// Runs a parser over `text` with stack for its worst case; `None` when there is no such stack.
 pub(super) fn on_enough_stack<R>(text: &str, parse: impl FnOnce() -> R) -> Option<R> {
     let nesting = nesting_bound(text);
     if nesting > MAX_NESTING {
-        None
-    } else if nesting <= SMALL_NESTING {
-        Some(parse())
-    } else {
-        Some(stacker::grow((nesting + SMALL_NESTING) * LEVEL_BYTES, parse))
+        return None;
     }
+    // A stack that can not be had, and any defect of the parser, is one more reason not to parse the text here.
+    let parsed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        if nesting <= SMALL_NESTING { parse() } else { stacker::grow((nesting + SMALL_NESTING) * LEVEL_BYTES, parse) }
+    }));
+    parsed.ok()
 }
 
 /// At least as large as the depth of any tree that a parser can make of the text: every level takes a token of these.
 fn nesting_bound(text: &str) -> usize {
-    const KEYWORDS: [&str; 14] =
-        ["await", "new", "typeof", "void", "delete", "yield", "if", "else", "for", "while", "do", "in", "of", "class"];
-    let punctuation = text.bytes().filter(|byte| b"([{?!~+-=>:<*/%&|^`.,$@".contains(byte)).count();
+    const KEYWORDS: [&str; 29] = [
+        "abstract",
+        "as",
+        "asserts",
+        "await",
+        "case",
+        "class",
+        "declare",
+        "delete",
+        "do",
+        "else",
+        "extends",
+        "for",
+        "if",
+        "implements",
+        "in",
+        "infer",
+        "instanceof",
+        "is",
+        "keyof",
+        "new",
+        "of",
+        "readonly",
+        "satisfies",
+        "typeof",
+        "unique",
+        "void",
+        "while",
+        "with",
+        "yield",
+    ];
+    let punctuation = text.bytes().filter(|byte| b"([{?!~+-=>:<*/%&|^`.,$@#".contains(byte)).count();
     let words =
         text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).filter(|word| KEYWORDS.contains(word)).count();
     punctuation + words
@@ -194,9 +240,11 @@ mod tests {
             ("@x class{", "}"),
             ("({[", "]:1})"),
         ] {
-            for count in [300, levels, 200_000] {
+            for count in [SMALL_NESTING, levels / 4, 200_000] {
                 let text = format!("{}1{}", open.repeat(count), close.repeat(count));
                 let _ = read(&text);
+                let _ = crate::worker::typescript::erase(&text);
+                let _ = crate::worker::typescript::erase_module(&text);
             }
         }
     }

@@ -13,7 +13,9 @@ use super::{
     thrown::{self, Thrown},
     values::{self, Failure},
 };
-use crate::protocol::{Done, FromWorker, Position, Settle, ToWorker, WorkerError, WorkerErrorCode, WorkerPhase};
+use crate::protocol::{
+    Done, Execute, FromWorker, Position, Settle, ToWorker, WorkerError, WorkerErrorCode, WorkerPhase,
+};
 
 /// Room in the last frame beside the value.
 const DONE_OVERHEAD_BYTES: usize = 32 * 1024;
@@ -23,10 +25,15 @@ const MAX_UNAWAITED_NAMED: usize = 20;
 type Outcome = Result<String, WorkerError>;
 
 /// Runs the program and sends its outcome.
-pub(super) fn run(scope: &mut v8::PinScope<'_, '_>, state: &State, code: &str, max_output_bytes: usize) {
+pub(super) fn run(scope: &mut v8::PinScope<'_, '_>, state: &State, execute: &Execute) {
     v8::scope!(let scope, scope);
-    let outcome = match normalise::compile(scope, state, code) {
-        Ok(program) => run_compiled(scope, state, &program, max_output_bytes),
+    let outcome = match normalise::compile(scope, state, &execute.code) {
+        Ok(program) => {
+            // Open from here on: a text that turns out to be no program can neither call nor log.
+            state.calls.borrow_mut().closed = false;
+            state.logs.borrow_mut().left_bytes = execute.max_log_bytes as usize;
+            run_compiled(scope, state, &program, execute.max_output_bytes as usize)
+        }
         Err(error) => Err(error),
     };
     let done = Done { outcome, warnings: state.take_warnings() };
@@ -161,12 +168,12 @@ fn answer_barrier(state: &State) {
 /// In rehearsal the host's part is played here.
 fn rehearsed(scope: &mut v8::PinScope<'_, '_>, state: &State) {
     use crate::protocol::BridgeOp::{Call, Describe, Search};
+    const HITS: &str = r#"{"hits":[{"id":"mcp:a:b","name":"b","description":"é","score":1.5}],"hint":"try"}"#;
     let Some((call, op)) =
         state.calls.borrow().pending.iter().map(|(call, pending)| (*call, pending.op)).min_by_key(|(call, _)| *call)
     else {
         return;
     };
-    const HITS: &str = r#"{"hits":[{"id":"mcp:a:b","name":"b","description":"é","score":1.5}],"hint":"try"}"#;
     let reply = match op {
         Search if call == 1 => Ok(format!("{{\"results\":[{HITS}]}}")),
         Search => Ok(HITS.to_owned()),
@@ -212,7 +219,7 @@ fn value_text<'s>(
         }
     };
     for (path, what) in &json.replaced {
-        let message = format!("{path} in the returned value is a {what}; JSON has none, so it was replaced");
+        let message = format!("{path} of the returned value was replaced, because JSON can not express it: {what}");
         state.warn("value_replaced", message, None);
     }
     if values::counted_bytes(&json) > max_output_bytes {

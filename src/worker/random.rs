@@ -10,12 +10,12 @@ impl Random {
     /// A generator for one run.
     pub(super) fn new(seed: &[u8; 16]) -> Self {
         let (halves, _) = seed.as_chunks::<8>();
-        let mut mixers = [u64::from_le_bytes(halves[0]), u64::from_le_bytes(halves[1])];
+        let mut streams = [u64::from_le_bytes(halves[0]), u64::from_le_bytes(halves[1])];
         let mut state = [0; 4];
         for (index, word) in state.iter_mut().enumerate() {
-            let mixer = &mut mixers[index % 2];
-            *mixer = mixer.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mut mixed = *mixer;
+            let counter = &mut streams[index % 2];
+            *counter = counter.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut mixed = *counter;
             mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
             mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
             *word = mixed ^ (mixed >> 31);

@@ -31,14 +31,13 @@ pub(super) fn settle(scope: &mut v8::PinScope<'_, '_>, state: &State, answer: Se
             return;
         }
     };
-    match outcome {
-        Some(value) => resolver.resolve(scope, value),
-        None => {
-            let message = "the answer could not be read";
-            let error = own_tool_error(scope, state, "result_invalid", message, "", pending.position);
-            resolver.reject(scope, error)
-        }
-    };
+    if let Some(value) = outcome {
+        resolver.resolve(scope, value);
+    } else {
+        let message = "the answer could not be read";
+        let error = own_tool_error(scope, state, "result_invalid", message, "", pending.position);
+        resolver.reject(scope, error);
+    }
 }
 
 fn parse<'s>(scope: &mut v8::PinScope<'s, '_>, text: &str) -> Option<v8::Local<'s, v8::Value>> {

@@ -83,6 +83,12 @@ pub(super) fn is_stack_overflow<'s>(scope: &mut v8::PinScope<'s, '_>, value: v8:
     frames >= usize::try_from(STACK_FRAMES).unwrap_or(usize::MAX) && text(scope, value) == OVERFLOW_TEXT
 }
 
+/// As [`is_stack_overflow`] for native code, which has no frames to count: only where the program can not have thrown it
+/// unnoticed.
+pub(super) fn is_overflow_text<'s>(scope: &mut v8::PinScope<'s, '_>, value: v8::Local<'s, v8::Value>) -> bool {
+    value.is_native_error() && text(scope, value) == OVERFLOW_TEXT
+}
+
 /// Where in the program a recorded stack begins.
 pub(super) fn position_in<'s>(
     scope: &mut v8::PinScope<'s, '_>,
@@ -150,7 +156,10 @@ pub(super) fn inspect<'s>(
 pub(super) fn text<'s>(scope: &mut v8::PinScope<'s, '_>, error: v8::Local<'s, v8::Value>) -> String {
     let message = v8::Exception::create_message(scope, error).get(scope);
     let text = message.to_rust_string_lossy(scope);
-    bounded(text.strip_prefix("Uncaught ").unwrap_or(&text).to_owned())
+    match text.strip_prefix("Uncaught ").unwrap_or(&text) {
+        "" => "an error without a message".to_owned(),
+        text => bounded(text.to_owned()),
+    }
 }
 
 /// An own property that holds a plain value; accessors and proxies give nothing.

@@ -92,7 +92,7 @@ fn serialise<'s>(
     }
     drop(serializer);
     match tc.exception() {
-        Some(exception) if !refused.get() && !thrown::is_stack_overflow(tc, exception) => Err(exception),
+        Some(exception) if !refused.get() && !thrown::is_overflow_text(tc, exception) => Err(exception),
         _ => Ok(None),
     }
 }

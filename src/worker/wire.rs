@@ -43,6 +43,8 @@ pub(super) fn to_json(wire: &[u8], cap_bytes: usize) -> Result<Json, Stop> {
         cap_bytes,
         out: Json { text: String::with_capacity(wire.len().min(cap_bytes) + 16), ..Json::default() },
         silent: 0,
+        written: Vec::new(),
+        deepest: 0,
     };
     if reader.peek()? == UNDEFINED {
         reader.out.text.push_str("null");
@@ -94,6 +96,17 @@ struct Reader<'a> {
     out: Json,
     /// Above zero while bytes are read past without writing.
     silent: usize,
+    /// What was written for an object, by its id, so that it can be written again without being read again.
+    written: Vec<Option<Written>>,
+    /// The deepest level reached so far.
+    deepest: usize,
+}
+
+/// An object's text and how many levels it has.
+#[derive(Clone)]
+struct Written {
+    text: std::ops::Range<usize>,
+    height: usize,
 }
 
 impl<'a> Reader<'a> {
@@ -187,8 +200,13 @@ impl<'a> Reader<'a> {
 
     /// The path as a program would write it, `$` being the whole value.
     fn path_text(&self, steps: usize) -> String {
+        const MAX_PATH_BYTES: usize = 200;
         let mut text = "$".to_owned();
         for step in &self.path[..steps] {
+            if text.len() > MAX_PATH_BYTES {
+                text.push('…');
+                break;
+            }
             match step {
                 Step::Index(index) => {
                     let _ = write!(text, "[{index}]");
@@ -224,6 +242,8 @@ impl<'a> Reader<'a> {
             cap_bytes: usize::MAX,
             out: Json::default(),
             silent: 0,
+            written: Vec::new(),
+            deepest: 0,
         };
         let text = reader.key_text()?;
         serde_json::from_str(&text).map_err(|_| Stop::Malformed)
@@ -396,11 +416,12 @@ impl<'a> Reader<'a> {
     fn compound(&mut self, tag: u8, id: usize, depth: usize) -> Result<(), Stop> {
         let too_deep = depth >= MAX_DEPTH && self.silent == 0;
         if too_deep {
-            self.replaced("too deep");
+            self.replaced("nested too deeply");
             self.put("{\"$type\":\"TooDeep\"}")?;
             self.silent += 1;
         }
         self.open.push((id, self.path.len()));
+        let (start, deepest) = (self.out.text.len(), std::mem::replace(&mut self.deepest, depth));
         let result = match tag {
             b'o' => self.object(depth),
             b'A' => self.dense_array(depth),
@@ -412,6 +433,11 @@ impl<'a> Reader<'a> {
         if too_deep {
             self.silent -= 1;
         }
+        if self.silent == 0 && !too_deep {
+            self.written.resize(self.written.len().max(id + 1), None);
+            self.written[id] = Some(Written { text: start..self.out.text.len(), height: self.deepest - depth });
+        }
+        self.deepest = self.deepest.max(deepest);
         result
     }
 
@@ -594,14 +620,19 @@ impl<'a> Reader<'a> {
             Seen::At(at) => {
                 if let Some((_, steps)) = self.open.iter().find(|(open, _)| *open == id) {
                     let target = self.path_text(*steps);
-                    self.replaced("circular");
+                    self.replaced("circular reference");
                     let target = serde_json::to_string(&target).map_err(|_| Stop::Malformed)?;
                     return self.put(&format!("{{\"$type\":\"Circular\",\"path\":{target}}}"));
                 }
                 if self.silent > 0 {
                     return Ok(());
                 }
-                // Written out again where it is used again. Ids inside are those of the first time.
+                if let Some(Some(Written { text, height })) = self.written.get(id).cloned()
+                    && depth + height < MAX_DEPTH
+                {
+                    return self.again(text, depth + height);
+                }
+                // Read again where it is used again. Ids inside are those of the first time.
                 let (here, next_id) = (self.at, self.next_id);
                 self.at = at;
                 self.next_id = id;
@@ -611,6 +642,23 @@ impl<'a> Reader<'a> {
                 Ok(())
             }
         }
+    }
+
+    /// Writes text once more that is already there, blocks included.
+    fn again(&mut self, text: std::ops::Range<usize>, deepest: usize) -> Result<(), Stop> {
+        let at = self.out.text.len();
+        if at + text.len() > self.cap_bytes {
+            return Err(Stop::TooLarge);
+        }
+        self.out.text.extend_from_within(text.clone());
+        let first = self.out.blocks.partition_point(|block| block.start < text.start);
+        let inside: Vec<_> =
+            self.out.blocks[first..].iter().take_while(|block| block.end <= text.end).cloned().collect();
+        for block in inside {
+            self.out.blocks.push(block.start - text.start + at..block.end - text.start + at);
+        }
+        self.deepest = self.deepest.max(deepest);
+        Ok(())
     }
 
     fn buffer(&mut self, length: usize) -> Result<(), Stop> {
