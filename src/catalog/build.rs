@@ -95,6 +95,7 @@ impl Catalog {
         tools.sort_by(|(a, _), (b, _)| a.id.cmp(&b.id));
         let mut counts = vec![0; snapshots.len()];
         let mut entries: Vec<Arc<Entry>> = Vec::with_capacity(tools.len());
+        let mut expected = 0;
         for same in tools.chunk_by(|(a, _), (b, _)| a.id == b.id) {
             let (tool, source) = same[0];
             if same.len() > 1 {
@@ -104,7 +105,7 @@ impl Catalog {
                 continue;
             }
             counts[source] += 1;
-            entries.push(entry(tool, previous));
+            entries.push(entry(tool, previous, &mut expected));
         }
         let mut by_name: Vec<u32> = (0..u32::try_from(entries.len()).unwrap_or(u32::MAX)).collect();
         by_name.sort_by(|a, b| entries[*a as usize].tool.id.name().cmp(entries[*b as usize].tool.id.name()));
@@ -153,9 +154,15 @@ impl Catalog {
     }
 }
 
-fn entry(tool: &Arc<Tool>, previous: Option<&Catalog>) -> Arc<Entry> {
-    let former =
-        previous.and_then(|catalog| catalog.position(tool.id.as_str()).map(|position| &catalog.entries[position]));
+/// The entry of a tool, with what the previous catalog knows of the same content. `expected` is where it is looked for first:
+/// behind the one found last.
+fn entry(tool: &Arc<Tool>, previous: Option<&Catalog>, expected: &mut usize) -> Arc<Entry> {
+    let former = previous.and_then(|catalog| {
+        let at_expected = catalog.entries.get(*expected).is_some_and(|entry| entry.tool.id == tool.id);
+        let position = if at_expected { Some(*expected) } else { catalog.position(tool.id.as_str()) }?;
+        *expected = position + 1;
+        Some(&catalog.entries[position])
+    });
     match former {
         Some(former) if Arc::ptr_eq(&former.tool, tool) => former.clone(),
         Some(former) if former.tool.fingerprint() == tool.fingerprint() => {

@@ -19,43 +19,48 @@ use crate::tool_error::ToolError;
 ///
 /// Two ids are the same tool only when they are byte for byte equal: `A` and `a`, NFC and NFD are different tools.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ToolId(Arc<str>);
+pub struct ToolId {
+    text: Arc<str>,
+    /// Where the owner begins in `text`, and where the name does: follows from the text.
+    owner_at: usize,
+    name_at: usize,
+}
 
 impl ToolId {
     /// The id of a tool; `:` and `%` in source and owner are percent-encoded.
     pub fn new(source: &str, owner: &str, name: &str) -> Self {
-        Self(format!("{}:{}:{name}", encode_part(source), encode_part(owner)).into())
+        Self::from_encoded(&encode_part(source), &encode_part(owner), name)
     }
 
     /// The id of parts that are encoded already.
     pub(crate) fn from_encoded(source: &str, owner: &str, name: &str) -> Self {
-        Self(format!("{source}:{owner}:{name}").into())
+        let owner_at = source.len() + 1;
+        Self { text: format!("{source}:{owner}:{name}").into(), owner_at, name_at: owner_at + owner.len() + 1 }
     }
 
     /// The whole id.
     pub fn as_str(&self) -> &str {
-        &self.0
+        &self.text
     }
 
     /// Where the tool comes from: `openclaw`, `mcp` or `client`.
     pub fn source(&self) -> &str {
-        self.parts().0
+        &self.text[..self.owner_at - 1]
     }
 
     /// Which plugin or server it comes from, as encoded in the id.
     pub fn owner(&self) -> &str {
-        self.parts().1
+        &self.text[self.owner_at..self.name_at - 1]
     }
 
     /// The name that its source gave it.
     pub fn name(&self) -> &str {
-        self.parts().2
+        &self.text[self.name_at..]
     }
 
-    fn parts(&self) -> (&str, &str, &str) {
-        let (source, rest) = self.0.split_once(':').unwrap_or((&self.0, ""));
-        let (owner, name) = rest.split_once(':').unwrap_or((rest, ""));
-        (source, owner, name)
+    /// Source and owner: `mcp:github` of `mcp:github:get_issue`.
+    pub fn source_and_owner(&self) -> &str {
+        &self.text[..self.name_at - 1]
     }
 }
 
@@ -65,13 +70,13 @@ fn encode_part(part: &str) -> String {
 
 impl fmt::Display for ToolId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.text)
     }
 }
 
 impl fmt::Debug for ToolId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.0, f)
+        fmt::Debug::fmt(&self.text, f)
     }
 }
 

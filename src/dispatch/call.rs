@@ -189,7 +189,7 @@ impl<'s> Recorded<'s> {
             parent: self.parent.as_deref().map(str::to_owned),
             surface: self.surface.as_str().to_owned(),
             tool: id.map(ToString::to_string),
-            source: id.map(|id| result::source_and_owner(id).to_owned()),
+            source: id.map(|id| id.source_and_owner().to_owned()),
             requested: Some(requested).filter(|requested| id.is_none_or(|id| id.as_str() != requested)),
             status,
             code: code.and_then(|code| serde_json::to_value(code).ok()?.as_str().map(str::to_owned)),

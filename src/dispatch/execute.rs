@@ -125,6 +125,6 @@ pub(super) async fn invoke(
     cancel_on_drop.disarm();
     record.tool_ms = started.elapsed().as_secs_f64() * 1e3;
     let failed = matches!(&outcome, Err(error) if error.code == ToolErrorCode::ToolUnavailable || error.code == ToolErrorCode::ToolTimeout);
-    session.brakes.after_server(result::source_and_owner(&entry.tool.id), failed);
+    session.brakes.after_server(entry.tool.id.source_and_owner(), failed);
     outcome.map_err(|error| result::bound_error(error, &host.redactor))
 }

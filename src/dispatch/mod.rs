@@ -21,7 +21,7 @@ pub use hooks::{CommandHook, FnHook, Hook, HookAnswer, HookDecision, HookEvent, 
 pub(crate) use json_text::read as read_json_text;
 pub(crate) use resolve::resolve;
 pub use result::Reply;
-pub(crate) use result::{redact_error, source_and_owner};
+pub(crate) use result::redact_error;
 
 use call::Recorded;
 
@@ -67,7 +67,7 @@ async fn walk(
             .suggest("use another tool, or ask the user"));
     }
     host.available(&entry.tool)?;
-    session.brakes.before_server(source_and_owner(&entry.tool.id))?;
+    session.brakes.before_server(entry.tool.id.source_and_owner())?;
 
     // hooks
     let hooks = host.hooks_for(&entry.tool, &decision, view);

@@ -79,11 +79,6 @@ fn encode(id: &ToolId, content: &[Value], details: &Value) -> serde_json::Result
     serde_json::to_string(&Success { tool, result: ResultBody { content, details, is_error: false } })
 }
 
-/// `mcp:github` of `mcp:github:get_issue`.
-pub(crate) fn source_and_owner(id: &ToolId) -> &str {
-    &id.as_str()[..id.source().len() + 1 + id.owner().len()]
-}
-
 fn details(output: &mut ToolOutput) -> Value {
     if let Some(structured) = output.structured_content.take() {
         return structured;
