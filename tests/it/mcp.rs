@@ -552,6 +552,35 @@ async fn reloading_keeps_what_did_not_change_and_ends_what_is_gone_when_its_last
 }
 
 #[test]
+fn however_the_process_ends_its_servers_end_too() {
+    use nix::sys::signal::Signal;
+
+    for signal in [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGKILL] {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("servers.json");
+        fs::write(&file, json!({ "mcpServers": { "silent": entry("silent", folder.path()) } }).to_string()).unwrap();
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_toolbridge"));
+        command.arg("tools").arg("--config").arg(&file).env("HOME", folder.path());
+        let mut process =
+            command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn().unwrap();
+        let started = Instant::now();
+        let until = |what: &str, holds: &dyn Fn() -> bool| {
+            while !holds() {
+                assert!(started.elapsed() < PATIENCE, "{signal}: never {what}");
+                std::thread::yield_now();
+            }
+        };
+        let server = || fs::read_to_string(folder.path().join("starts")).unwrap_or_default().trim().to_owned();
+        until("started", &|| !server().is_empty());
+        let pid = nix::unistd::Pid::from_raw(process.id().try_into().unwrap());
+        nix::sys::signal::kill(pid, signal).unwrap();
+        process.wait().unwrap();
+        // It sleeps and never looks at its stdin.
+        until("ended", &|| !is_running(&server()));
+    }
+}
+
+#[test]
 fn dropping_everything_with_its_runtime_leaves_no_process() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let server = runtime.block_on(Scripted::ready("grandchild"));

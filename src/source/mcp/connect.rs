@@ -163,7 +163,7 @@ impl Connection {
         let cancel = CancellationToken::new();
         let started = match &core.settings.transport {
             ServerTransport::Stdio(settings) => {
-                let spawned = ServerProcess::spawn(settings, &core.stderr);
+                let spawned = ServerProcess::spawn(settings, &core.stderr).await;
                 let (mut process, stdin, stdout) =
                     spawned.map_err(|error| Failure::Other(describe_spawn(&error, &settings.command)))?;
                 core.process_id.store(process.id(), Ordering::Relaxed);

@@ -1,13 +1,17 @@
 //! A stdio server as a child process: started in a group of its own with exactly the environment that its settings give,
 //! and ended with everything it started.
 //!
-//! Invariant: when a [`ServerProcess`] is gone, so is its process group. Its stderr is read all the time (a full pipe would
+//! Invariant: when a [`ServerProcess`] is gone, so is its process group; when this process is gone, however it ended, so is
+//! the server (its children then see their pipes close). Its stderr is read all the time (a full pipe would
 //! stop the server) and only its end is kept.
 
 use std::{
     io,
     process::Stdio,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, LazyLock, Mutex, PoisonError,
+        mpsc::{SyncSender, sync_channel},
+    },
     time::Duration,
 };
 
@@ -61,7 +65,7 @@ pub(super) struct ServerProcess {
 impl ServerProcess {
     /// Starts a server; the tail of its stderr is written to `stderr`.
     #[expect(clippy::disallowed_methods, reason = "the one place where MCP servers are started")]
-    pub(super) fn spawn(settings: &StdioSettings, stderr: &Tail) -> io::Result<(Self, ChildStdin, ChildStdout)> {
+    pub(super) async fn spawn(settings: &StdioSettings, stderr: &Tail) -> io::Result<(Self, ChildStdin, ChildStdout)> {
         let mut command = Command::new(&settings.command);
         command
             .args(&settings.args)
@@ -75,7 +79,7 @@ impl ServerProcess {
         if let Some(cwd) = &settings.cwd {
             command.current_dir(cwd);
         }
-        let mut child = command.spawn()?;
+        let mut child = spawn_for_life(command).await?;
         let missing = || io::Error::other("the server has no standard streams");
         let id = child.id().and_then(|id| i32::try_from(id).ok()).ok_or_else(missing)?;
         let stdin = child.stdin.take().ok_or_else(missing)?;
@@ -125,6 +129,49 @@ impl ServerProcess {
         let _ = killpg(self.group, signal);
     }
 }
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// Servers that may wait to be started; starting one takes a few milliseconds.
+const MAX_WAITING_SPAWNS: usize = 64;
+
+/// Starts a child that ends when this process does. The kernel ties that to the thread that starts it, so one thread, which
+/// lives as long as the process, starts them all.
+async fn spawn_for_life(mut command: Command) -> io::Result<Child> {
+    static SPAWNER: LazyLock<Option<SyncSender<Job>>> = LazyLock::new(|| {
+        let (sender, jobs) = sync_channel::<Job>(MAX_WAITING_SPAWNS);
+        let run = move || jobs.into_iter().for_each(|job| job());
+        std::thread::Builder::new().name("mcp-spawner".to_owned()).spawn(run).ok()?;
+        Some(sender)
+    });
+    let Some(spawner) = SPAWNER.as_ref() else { return command.spawn() };
+    end_with_parent(&mut command);
+    let runtime = tokio::runtime::Handle::current();
+    let (reply, child) = tokio::sync::oneshot::channel();
+    let job: Job = Box::new(move || {
+        let _entered = runtime.enter();
+        // A child that nobody waits for any more is killed by being dropped.
+        let _ = reply.send(command.spawn());
+    });
+    let gone = || io::Error::other("no thread to start it from");
+    spawner.send(job).map_err(|_| gone())?;
+    child.await.map_err(|_| gone())?
+}
+
+#[cfg(target_os = "linux")]
+fn end_with_parent(command: &mut Command) {
+    let parent = nix::unistd::getpid();
+    let ask = move || {
+        nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
+        // It may have ended before it was asked for.
+        if nix::unistd::getppid() == parent { Ok(()) } else { Err(io::ErrorKind::NotConnected.into()) }
+    };
+    // SAFETY: runs between fork and exec and makes two system calls, which are async-signal-safe; it allocates nothing.
+    unsafe { command.pre_exec(ask) };
+}
+
+#[cfg(not(target_os = "linux"))]
+fn end_with_parent(_: &mut Command) {}
 
 impl Drop for ServerProcess {
     fn drop(&mut self) {
