@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
-    signature::{COMPACT_SIGNATURE_CHARS, signature},
+    signature::{COMPACT_SIGNATURE_CHARS, reorders_text, signature},
     tool::{ToolDefinition, ToolId},
 };
 
@@ -64,13 +64,6 @@ impl Descriptor {
             signature: signature(input_schema, COMPACT_SIGNATURE_CHARS),
         }
     }
-}
-
-/// Characters that reorder or hide the text around them.
-pub(crate) fn reorders_text(c: char) -> bool {
-    matches!(c,
-        '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{ad}' | '\u{fff9}'..='\u{fffb}'
-        | '\u{e0000}'..='\u{e007f}')
 }
 
 /// White space collapsed, control and reordering characters dropped, cut at a word with `…`.

@@ -522,7 +522,7 @@ fn quoted(text: &str, max_chars: usize) -> String {
             '\n' => out.push_str("\\n"),
             '\r' => out.push_str("\\r"),
             '\t' => out.push_str("\\t"),
-            c if c.is_control() || super::descriptor::reorders_text(c) => {
+            c if c.is_control() || reorders_text(c) => {
                 let _ = write!(out, "\\u{{{:x}}}", u32::from(c));
             }
             c => out.push(c),
@@ -530,4 +530,11 @@ fn quoted(text: &str, max_chars: usize) -> String {
     }
     out.push('"');
     out
+}
+
+/// Characters that reorder or hide the text around them.
+pub(crate) fn reorders_text(c: char) -> bool {
+    matches!(c,
+        '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{ad}' | '\u{fff9}'..='\u{fffb}'
+        | '\u{e0000}'..='\u{e007f}')
 }

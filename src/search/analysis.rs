@@ -3,7 +3,10 @@
 //! Both sides of a search pass through here, so they can never disagree. A word is folded, lowered, checked against the
 //! stop words and stemmed by tantivy's filters; each distinct word passes them once and is remembered in the [`Lexicon`].
 
-use std::sync::LazyLock;
+use std::sync::{
+    LazyLock,
+    atomic::{AtomicU64, Ordering},
+};
 
 use rustc_hash::FxHashMap;
 use tantivy::tokenizer::{
@@ -12,7 +15,10 @@ use tantivy::tokenizer::{
 };
 use unicode_normalization::UnicodeNormalization;
 
-use super::{typo::Vocabulary, words};
+use super::{
+    typo::{Nearness, Vocabulary},
+    words,
+};
 
 /// Number of a term in one [`Lexicon`].
 pub(super) type TermId = u32;
@@ -168,14 +174,15 @@ pub(super) enum Entry {
 }
 
 /// Every word seen, with its term. Grows with the documents; queries only look.
-#[derive(Clone)]
 pub(super) struct Lexicon {
     words: FxHashMap<Box<str>, Entry>,
     stems: FxHashMap<Box<str>, TermId>,
     /// Joined forms of identifiers, apart from words: `stock price` must not prefer `stock_price` to `get_stock_price`.
     joined: FxHashMap<Box<str>, TermId>,
     /// Words as they were written, for typo repair.
-    pub(super) vocabulary: Vocabulary,
+    vocabulary: Vocabulary,
+    /// Tells this lexicon from every other of the process.
+    identity: u64,
 }
 
 impl Lexicon {
@@ -186,6 +193,7 @@ impl Lexicon {
             stems: FxHashMap::default(),
             joined: FxHashMap::default(),
             vocabulary: Vocabulary::default(),
+            identity: NEXT_IDENTITY.fetch_add(1, Ordering::Relaxed),
         };
         for stem in &words::SYNONYMS.stems {
             lexicon.intern(stem);
@@ -265,6 +273,23 @@ impl Lexicon {
         }
     }
 
+    /// Hands the known words near an unknown one to `with`, nearest first.
+    pub(super) fn near<R>(&self, word: &str, with: impl FnOnce(&[(Nearness, TermId)]) -> R) -> R {
+        REPAIRS.with_borrow_mut(|repairs| {
+            // What was near may not be all that is near once words were added.
+            let state = (self.identity, self.words.len());
+            if repairs.state != state || repairs.near.len() >= MAX_REMEMBERED_WORDS {
+                repairs.state = state;
+                repairs.near.clear();
+            }
+            if let Some(near) = repairs.near.get(word) {
+                return with(near);
+            }
+            let near = self.vocabulary.near(word);
+            with(repairs.near.entry(word.into()).or_insert(near))
+        })
+    }
+
     /// The term of an n-gram.
     pub(super) fn look_up_gram(&self, gram: &str) -> Option<TermId> {
         self.stems.get(gram).copied()
@@ -306,7 +331,17 @@ pub(super) enum Normalised {
 /// Words of queries that a thread remembers the stem of, so that it is not made anew for every search.
 const MAX_REMEMBERED_WORDS: usize = 8_192;
 
+/// Repairs that a thread found in one state of one lexicon.
+#[derive(Default)]
+struct Repairs {
+    state: (u64, usize),
+    near: FxHashMap<Box<str>, Vec<(Nearness, TermId)>>,
+}
+
+static NEXT_IDENTITY: AtomicU64 = AtomicU64::new(1);
+
 thread_local! {
+    static REPAIRS: std::cell::RefCell<Repairs> = std::cell::RefCell::default();
     static REMEMBERED: std::cell::RefCell<FxHashMap<Box<str>, Normalised>> = std::cell::RefCell::default();
     static CHAIN: std::cell::RefCell<(TextAnalyzer, TextAnalyzer)> = std::cell::RefCell::new((
         TextAnalyzer::builder(RawTokenizer::default()).filter(AsciiFoldingFilter).filter(LowerCaser)

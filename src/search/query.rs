@@ -276,33 +276,34 @@ impl Concept {
 
     fn of_unknown(word: &str, store: &Store, ranking: &Ranking, frequency: &mut impl FnMut(TermId) -> u32) -> Self {
         let mut variants: Vec<Variant> = Vec::new();
-        let near = store.lexicon.vocabulary.near(word);
         let mut best = None;
-        for (nearness, term) in near {
-            // Where something is one edit away, what is further away was not meant.
-            if best.is_some_and(|best| nearness > best) || variants.len() == MAX_REPAIRS {
-                break;
-            }
-            if variants.iter().any(|variant| variant.term == term) {
-                continue;
-            }
-            let weight = match nearness {
-                Nearness::Swap => ranking.swap,
-                Nearness::OneEdit => ranking.typo,
-                Nearness::TwoEdits => ranking.far_typo,
-                Nearness::Prefix => ranking.prefix,
-            };
-            if frequency(term) > 0 {
-                best = Some(nearness);
-                variants.push(Variant { term, weight });
-            } else if nearness <= Nearness::OneEdit {
-                let before = variants.len();
-                add_synonyms(&mut variants, term, ranking.synonym_of_unknown * weight, frequency);
-                if variants.len() > before {
+        store.lexicon.near(word, |near| {
+            for &(nearness, term) in near {
+                // Where something is one edit away, what is further away was not meant.
+                if best.is_some_and(|best| nearness > best) || variants.len() == MAX_REPAIRS {
+                    break;
+                }
+                if variants.iter().any(|variant| variant.term == term) {
+                    continue;
+                }
+                let weight = match nearness {
+                    Nearness::Swap => ranking.swap,
+                    Nearness::OneEdit => ranking.typo,
+                    Nearness::TwoEdits => ranking.far_typo,
+                    Nearness::Prefix => ranking.prefix,
+                };
+                if frequency(term) > 0 {
                     best = Some(nearness);
+                    variants.push(Variant { term, weight });
+                } else if nearness <= Nearness::OneEdit {
+                    let before = variants.len();
+                    add_synonyms(&mut variants, term, ranking.synonym_of_unknown * weight, frequency);
+                    if variants.len() > before {
+                        best = Some(nearness);
+                    }
                 }
             }
-        }
+        });
         // `todolist` finds `todo list`.
         if variants.is_empty() && word.is_ascii() && word.len() >= 6 {
             for at in 3..=word.len() - 3 {

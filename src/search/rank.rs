@@ -48,7 +48,8 @@ struct Gathered {
 /// Buffers of one searching thread: a search allocates next to nothing.
 #[derive(Default)]
 pub(super) struct Scratch {
-    pub(super) splitter: Splitter,
+    splitter: Splitter,
+    frequencies: FxHashMap<TermId, u32>,
     gathered: Vec<Gathered>,
     /// Score by sentence; used only for queries of several.
     clauses: Vec<[f32; MAX_CLAUSES]>,
@@ -140,11 +141,18 @@ impl Ranker<'_> {
     /// `scratch.candidates`, in order.
     pub(super) fn rank(&self, words: &str, within: Option<&Scope>, limit: usize, scratch: &mut Scratch) -> Query {
         let Self { store, ranking, .. } = *self;
-        let mut frequencies: FxHashMap<TermId, u32> = FxHashMap::default();
-        let mut frequency = |term: TermId| *frequencies.entry(term).or_insert_with(|| self.frequency(term));
-        let read = Query::read(words, store, ranking, &mut scratch.splitter, &mut frequency);
+        let Scratch { splitter, frequencies, gathered, clauses: by_clause, touched, candidates } = scratch;
+        frequencies.clear();
+        // Counting within a part of the store takes a walk over the postings: once a query.
+        let mut frequency = |term: TermId| {
+            if self.visible.is_whole() {
+                self.frequency(term)
+            } else {
+                *frequencies.entry(term).or_insert_with(|| self.frequency(term))
+            }
+        };
+        let read = Query::read(words, store, ranking, splitter, &mut frequency);
         let clauses = read.concepts.last().map_or(1, |concept| usize::from(concept.clause) + 1).min(MAX_CLAUSES);
-        let Scratch { gathered, clauses: by_clause, touched, candidates, .. } = scratch;
         gathered.resize(gathered.len().max(self.visible.bound() as usize), Gathered::default());
         if clauses > 1 {
             by_clause.resize(by_clause.len().max(self.visible.bound() as usize), [0.0; MAX_CLAUSES]);

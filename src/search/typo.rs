@@ -28,14 +28,14 @@ pub(super) enum Nearness {
 }
 
 /// The words of a vocabulary, laid out so that nearly all of it is ruled out without being looked at.
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub(super) struct Vocabulary {
     by_length: Vec<SameLength>,
     by_beginning: FxHashMap<[u8; MIN_PREFIX], Vec<(Box<str>, TermId)>>,
 }
 
 /// Words of one length: their letters as bit sets in one row, the words beside.
-#[derive(Clone, Default)]
+#[derive(Default)]
 struct SameLength {
     letters: Vec<u64>,
     words: Vec<(Box<str>, TermId)>,
@@ -78,6 +78,8 @@ impl Vocabulary {
                     continue;
                 }
                 let (known, term) = &row.words[at];
+                // Who mistypes twice still has the first letter right.
+                let max_edits = if known.as_bytes()[0] == word.as_bytes()[0] { max_edits } else { 1 };
                 match edits(word.as_bytes(), known.as_bytes(), max_edits) {
                     Some(0 | 1) if is_swap(word.as_bytes(), known.as_bytes()) => found.push((Nearness::Swap, *term)),
                     Some(0 | 1) => found.push((Nearness::OneEdit, *term)),
@@ -118,29 +120,60 @@ fn shares_beginning(a: &[u8], b: &[u8]) -> bool {
 /// Optimal string alignment distance (insert, delete, replace, swap neighbours), if at most `max`.
 pub(super) fn edits(a: &[u8], b: &[u8], max: usize) -> Option<usize> {
     const WIDTH: usize = 66;
+    // What is the same at both ends is no edit.
+    let shared = a.iter().zip(b).take_while(|(a, b)| a == b).count();
+    let (a, b) = (&a[shared..], &b[shared..]);
+    let shared = a.iter().rev().zip(b.iter().rev()).take_while(|(a, b)| a == b).count();
+    let (a, b) = (&a[..a.len() - shared], &b[..b.len() - shared]);
+    if a.is_empty() || b.is_empty() {
+        return Some(a.len().max(b.len())).filter(|distance| *distance <= max);
+    }
     if a.len().abs_diff(b.len()) > max || b.len() + 1 >= WIDTH {
         return None;
     }
-    let mut rows = [[0_usize; WIDTH]; 3];
-    for (at, cell) in rows[0].iter_mut().enumerate() {
+    let mut rows = [[0_u8; WIDTH]; 3];
+    for (cell, at) in rows[0][..=b.len()].iter_mut().zip(0..) {
         *cell = at;
     }
     for i in 1..=a.len() {
         let (current, previous, before) = (i % 3, (i + 2) % 3, (i + 1) % 3);
-        rows[current][0] = i;
-        let mut best = i;
+        let mut best = u8::try_from(i).unwrap_or(u8::MAX);
+        rows[current][0] = best;
         for j in 1..=b.len() {
-            let same = usize::from(a[i - 1] != b[j - 1]);
-            let mut cost = (rows[previous][j] + 1).min(rows[current][j - 1] + 1).min(rows[previous][j - 1] + same);
+            let other = u8::from(a[i - 1] != b[j - 1]);
+            let mut cost = rows[previous][j].min(rows[current][j - 1]).saturating_add(1);
+            cost = cost.min(rows[previous][j - 1].saturating_add(other));
             if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                cost = cost.min(rows[before][j - 2] + 1);
+                cost = cost.min(rows[before][j - 2].saturating_add(1));
             }
             rows[current][j] = cost;
             best = best.min(cost);
         }
-        if best > max {
+        if usize::from(best) > max {
             return None;
         }
     }
-    Some(rows[a.len() % 3][b.len()]).filter(|distance| *distance <= max)
+    Some(usize::from(rows[a.len() % 3][b.len()])).filter(|distance| *distance <= max)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distance_counts_inserted_deleted_replaced_and_swapped_letters() {
+        for (a, b, distance) in [
+            ("event", "event", Some(0)),
+            ("evnet", "event", Some(1)),
+            ("even", "event", Some(1)),
+            ("evvent", "event", Some(1)),
+            ("avent", "event", Some(1)),
+            ("calender", "calendar", Some(1)),
+            ("acledar", "calendar", None),
+            ("calnedra", "calendar", Some(2)),
+            ("", "ab", Some(2)),
+        ] {
+            assert_eq!(edits(a.as_bytes(), b.as_bytes(), 2), distance, "{a} {b}");
+        }
+    }
 }
