@@ -169,6 +169,8 @@ fn grams(run: &str, sink: &mut impl FnMut(Piece<'_>)) {
 pub(super) enum Entry {
     /// A stop word: says nothing about any tool.
     Stop,
+    /// A term that is a function word of another language: it counts, and it shows that a text is prose.
+    Function(TermId),
     /// A term.
     Term(TermId),
 }
@@ -232,7 +234,7 @@ impl Lexicon {
                     Normalised::Stem { folded, stem } => {
                         let term = self.intern(&stem);
                         self.vocabulary.add(&folded, term);
-                        Entry::Term(term)
+                        if is_function_word(word) { Entry::Function(term) } else { Entry::Term(term) }
                     }
                 };
                 self.words.insert(word.into(), entry);
@@ -254,7 +256,7 @@ impl Lexicon {
     pub(super) fn look_up(&self, word: &str) -> LookUp {
         match self.words.get(word) {
             Some(Entry::Stop) => LookUp::Stop,
-            Some(Entry::Term(term)) => LookUp::Term(*term),
+            Some(Entry::Term(term) | Entry::Function(term)) => LookUp::Term(*term),
             None => REMEMBERED.with_borrow_mut(|remembered| {
                 if !remembered.contains_key(word) {
                     if remembered.len() >= MAX_REMEMBERED_WORDS {
@@ -303,7 +305,7 @@ impl Lexicon {
     /// The term of a word that some document was seen to have, exactly as written.
     pub(super) fn look_up_written(&self, word: &str) -> Option<TermId> {
         match self.words.get(word) {
-            Some(Entry::Term(term)) => Some(*term),
+            Some(Entry::Term(term) | Entry::Function(term)) => Some(*term),
             _ => None,
         }
     }
@@ -343,12 +345,30 @@ static NEXT_IDENTITY: AtomicU64 = AtomicU64::new(1);
 thread_local! {
     static REPAIRS: std::cell::RefCell<Repairs> = std::cell::RefCell::default();
     static REMEMBERED: std::cell::RefCell<FxHashMap<Box<str>, Normalised>> = std::cell::RefCell::default();
+    static FUNCTION_WORDS: std::cell::RefCell<Vec<TextAnalyzer>> = std::cell::RefCell::new(
+        [Language::German, Language::Italian, Language::French, Language::Spanish, Language::Portuguese, Language::Dutch]
+            .into_iter()
+            .filter_map(StopWordFilter::new)
+            .map(|filter| TextAnalyzer::builder(RawTokenizer::default()).filter(filter).build())
+            .collect(),
+    );
     static CHAIN: std::cell::RefCell<(TextAnalyzer, TextAnalyzer)> = std::cell::RefCell::new((
         TextAnalyzer::builder(RawTokenizer::default()).filter(AsciiFoldingFilter).filter(LowerCaser)
             .filter(StopWordFilter::new(Language::English).expect("tantivy has an English list"))
             .filter(StopWordFilter::remove(words::stop_words())).build(),
         TextAnalyzer::builder(RawTokenizer::default()).filter(Stemmer::new(Language::English)).build(),
     ));
+}
+
+/// Letters of the longest function word that is looked for.
+const MAX_FUNCTION_WORD_BYTES: usize = 8;
+
+/// Whether a lower-case word is a function word of a European language other than English.
+fn is_function_word(word: &str) -> bool {
+    word.len() <= MAX_FUNCTION_WORD_BYTES
+        && FUNCTION_WORDS.with_borrow_mut(|languages| {
+            languages.iter_mut().any(|language| language.token_stream(word).next().is_none())
+        })
 }
 
 /// Folds, checks against the stop words, and stems one word.

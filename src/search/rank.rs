@@ -113,12 +113,14 @@ impl Ranker<'_> {
     /// Number of visible documents that have a term.
     fn frequency(&self, term: TermId) -> u32 {
         let postings = &self.store.postings[term as usize];
-        let count = if self.visible.is_whole() {
-            self.in_bound(postings).len()
+        let nothing_later = postings.last().is_none_or(|last| last.doc < self.visible.bound());
+        let (count, any) = if self.visible.is_whole() && nothing_later {
+            (postings.len() - self.store.listed[term as usize] as usize, !postings.is_empty())
         } else {
-            postings.iter().filter(|posting| self.visible.has(posting.doc)).count()
+            let visible = || postings.iter().filter(|posting| self.visible.has(posting.doc));
+            (visible().filter(|posting| !posting.is_listed()).count(), visible().next().is_some())
         };
-        u32::try_from(count).unwrap_or(u32::MAX)
+        u32::try_from(count.max(usize::from(any))).unwrap_or(u32::MAX)
     }
 
     fn in_bound<'p>(&self, postings: &'p [Posting]) -> &'p [Posting] {
@@ -269,7 +271,7 @@ impl Ranker<'_> {
                         slot.direct += 1;
                     }
                 }
-                let score = weight * posting.impact;
+                let score = weight * posting.impact();
                 let gain = if score > slot.current {
                     let gain = score - slot.current;
                     slot.current = score;

@@ -25,6 +25,10 @@ const MAX_TEXT_BYTES: usize = 16 * 1024;
 const MAX_SCHEMA_NODES: usize = 400;
 /// Levels of a schema that are read.
 const MAX_SCHEMA_DEPTH: usize = 8;
+/// Words in a row without any function word that can be prose; what follows is a list of words, and says little.
+const MAX_PROSE_RUN: usize = 10;
+/// Share of a word's weight that it has in such a list.
+const LISTED_SHARE: f32 = 0.15;
 /// Values of one enum that are indexed.
 const MAX_ENUM_VALUES: usize = 40;
 
@@ -32,7 +36,20 @@ const MAX_ENUM_VALUES: usize = 40;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Posting {
     pub(super) doc: DocId,
-    pub(super) impact: f32,
+    /// Negative where the word only stands in a list of words: it scores, but is not counted among the tools that have it.
+    signed_impact: f32,
+}
+
+impl Posting {
+    /// What the word adds to the document's score, before its rarity.
+    pub(super) fn impact(self) -> f32 {
+        self.signed_impact.abs()
+    }
+
+    /// Whether the word only stands in a list of words there.
+    pub(super) fn is_listed(self) -> bool {
+        self.signed_impact < 0.0
+    }
 }
 
 /// One tool as it was analysed.
@@ -76,6 +93,8 @@ fn head(text: &str) -> &str {
 pub(super) struct Store {
     pub(super) lexicon: Lexicon,
     pub(super) postings: Vec<Vec<Posting>>,
+    /// How many postings of each term are listed ones.
+    pub(super) listed: Vec<u32>,
     pub(super) docs: Vec<Doc>,
     pub(super) by_id: FxHashMap<Arc<str>, Vec<DocId>>,
     pub(super) by_name: FxHashMap<Box<str>, Vec<DocId>>,
@@ -91,6 +110,8 @@ struct Scratch {
     splitter: Splitter,
     /// Weighted occurrences of each term in the document at hand.
     weights: Vec<f32>,
+    /// The part of it that comes from lists of words.
+    listed: Vec<f32>,
     touched: Vec<TermId>,
     /// Terms of the field at hand.
     field: Vec<TermId>,
@@ -153,6 +174,7 @@ impl Store {
         let mut postings = Vec::new();
         postings.resize_with(lexicon.len(), Vec::new);
         Self {
+            listed: vec![0; lexicon.len()],
             lexicon,
             postings,
             docs: Vec::new(),
@@ -204,10 +226,13 @@ impl Store {
         self.read_field(&mut scratch, ranking.enum_values, false, texts.values.into_iter());
 
         self.postings.resize_with(self.lexicon.len(), Vec::new);
+        self.listed.resize(self.lexicon.len(), 0);
         for term in scratch.touched.drain(..) {
             let weight = std::mem::take(&mut scratch.weights[term as usize]);
+            let listed = std::mem::take(&mut scratch.listed[term as usize]) >= weight;
             let impact = weight * (ranking.saturation + 1.0) / (weight + ranking.saturation);
-            self.postings[term as usize].push(Posting { doc, impact });
+            self.listed[term as usize] += u32::from(listed);
+            self.postings[term as usize].push(Posting { doc, signed_impact: if listed { -impact } else { impact } });
         }
         self.scratch = scratch;
 
@@ -233,12 +258,14 @@ impl Store {
         joined: bool,
         texts: impl Iterator<Item = &'t str>,
     ) {
-        let Scratch { splitter, weights, touched, field: terms } = scratch;
+        let Scratch { splitter, weights, listed, touched, field: terms } = scratch;
         terms.clear();
         let mut length = 0.0_f32;
         let lexicon = &mut self.lexicon;
         let mut extra: Vec<(TermId, f32)> = Vec::new();
+        let mut list: Vec<TermId> = Vec::new();
         for text in texts {
+            let mut run = 0;
             splitter.split(text, |piece| {
                 if let (Piece::Joined(_), false) = (piece, joined) {
                     // Outside of names, only what was written as one word is worth a term.
@@ -247,8 +274,25 @@ impl Store {
                     }
                     return;
                 }
-                let Entry::Term(term) = lexicon.learn(piece) else { return };
+                let term = match lexicon.learn(piece) {
+                    Entry::Stop => {
+                        run = 0;
+                        return;
+                    }
+                    Entry::Function(term) => {
+                        run = 0;
+                        term
+                    }
+                    Entry::Term(term) => {
+                        run += usize::from(matches!(piece, Piece::Word(_)));
+                        term
+                    }
+                };
                 match piece {
+                    Piece::Word(_) if run > MAX_PROSE_RUN => {
+                        length += 1.0;
+                        list.push(term);
+                    }
                     Piece::Joined(_) => extra.push((term, 1.0)),
                     Piece::Single(_) => extra.push((term, 0.3)),
                     _ => {
@@ -258,18 +302,27 @@ impl Store {
                 }
             });
         }
-        if terms.is_empty() && extra.is_empty() {
+        if terms.is_empty() && extra.is_empty() && list.is_empty() {
             return;
         }
         let norm = 1.0 - field.length_share + field.length_share * length / field.reference_length;
         let unit = field.weight / norm;
         weights.resize(lexicon.len().max(weights.len()), 0.0);
+        listed.resize(weights.len(), 0.0);
         for (term, share) in terms.iter().map(|term| (*term, 1.0)).chain(extra) {
             let slot = &mut weights[term as usize];
             if *slot == 0.0 {
                 touched.push(term);
             }
             *slot += unit * share;
+        }
+        for term in list {
+            let slot = &mut weights[term as usize];
+            if *slot == 0.0 {
+                touched.push(term);
+            }
+            *slot += unit * LISTED_SHARE;
+            listed[term as usize] += unit * LISTED_SHARE;
         }
     }
 }
