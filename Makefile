@@ -1,6 +1,8 @@
 # The few words a person types. Each does its own set-up; `make help` lists them.
 
 CARGO ?= cargo
+# Labelled queries of public projects, beside the repository; measured by `make bench` where they are.
+RETRIEVAL_DATA ?= ../shared/data/retrieval
 
 .PHONY: help demo test bench check fmt setup tools v8 peers
 
@@ -15,6 +17,7 @@ test: setup ## every test
 
 bench: setup ## the measurements, with peers beside them
 	$(CARGO) bench --locked
+	@if [ -d $(RETRIEVAL_DATA) ]; then $(CARGO) run --quiet --release --locked -- eval retrieval $(RETRIEVAL_DATA)/*; fi
 
 check: tools v8 ## formatting, lints and documentation, each warning an error
 	$(CARGO) fmt --all --check
