@@ -3,6 +3,7 @@
 
 mod boundaries;
 mod cli_run;
+mod cli_tools;
 mod config;
 mod config_cli;
 mod confine;

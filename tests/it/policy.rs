@@ -652,3 +652,98 @@ async fn a_late_hook_blocks_and_one_after_the_call_withholds_the_result() {
     assert_eq!(leaks(&serde_json::to_string(&error).unwrap()), None);
     assert!(error.message.contains("the tool had run"), "{}", error.message);
 }
+
+/// A host with one hook command, as configuration makes it.
+fn with_hook_command(script: &str) -> (tempfile::TempDir, Session) {
+    use toolbridge::config::{self, Environment, LoadOptions};
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("toolbridge.json5");
+    let command = json!(["/bin/sh", "-c", script]);
+    std::fs::write(
+        &file,
+        format!("{{ hooks: {{ before_tool_call: [{{ match: 'count', command: {command}, timeoutMs: 1000 }}] }} }}"),
+    )
+    .unwrap();
+    let environment = Environment::from_iter([("PATH", "/usr/bin:/bin"), ("CANARY_OF_HOST", "canary-of-host")]);
+    let loaded = config::load(&LoadOptions::new(folder.path(), environment).file(Some(file))).unwrap();
+    let schema = json!({ "type": "object", "properties": { "n": { "type": "integer" } } });
+    let host = Host::builder()
+        .settings(&loaded.settings)
+        .unwrap()
+        .without_log()
+        .tool(echo("count", schema))
+        .tool(echo("other", anything()));
+    let session = host.build().unwrap().session(Scope::default()).unwrap();
+    (folder, session)
+}
+
+#[tokio::test]
+async fn a_hook_command_decides_by_json_and_anything_else_blocks() {
+    let blocked = Err(ToolErrorCode::HookBlocked);
+    for (script, expected) in [
+        (r#"cat > event; echo '{"decision":"continue"}'"#, Ok(json!({ "n": 1 }))),
+        (r#"echo '{"decision":"continue","args":{"n":7}}'"#, Ok(json!({ "n": 7 }))),
+        (r#"echo '{"decision":"continue","args":{"n":"x"}}'"#, blocked.clone()),
+        (r#"echo '{"decision":"block","reason":"no"}'"#, blocked.clone()),
+        (r#"echo '{"decision":"maybe"}'"#, blocked.clone()),
+        (r#"echo '{"decision":"continue","extra":1}'"#, blocked.clone()),
+        ("echo continue", blocked.clone()),
+        ("exit 0", blocked.clone()),
+        (r#"echo '{"decision":"continue"}'; exit 1"#, blocked.clone()),
+        ("sleep 100", blocked.clone()),
+        (r#"test -z "$CANARY_OF_HOST" && echo '{"decision":"continue"}'"#, Ok(json!({ "n": 1 }))),
+    ] {
+        let (folder, session) = with_hook_command(script);
+        let got = call(&session, "count", json!({ "n": 1 })).await;
+        assert_eq!(
+            got.map(|answer| answer["result"]["details"].clone()).map_err(|error| error.code),
+            expected,
+            "{script}"
+        );
+        assert!(call(&session, "other", json!({})).await.is_ok(), "it is not concerned");
+        if script.starts_with("cat") {
+            let event: Value =
+                serde_json::from_str(&std::fs::read_to_string(folder.path().join("event")).unwrap()).unwrap();
+            assert_eq!(
+                (&event["tool"], &event["args"], &event["phase"]),
+                (&json!("openclaw:app:count"), &json!({ "n": 1 }), &json!("before_tool_call"))
+            );
+            assert_eq!(event["session"], session.id());
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_run_s_clock_stands_still_while_a_person_is_awaited() {
+    struct Slow(tokio::sync::Mutex<Option<tokio::sync::oneshot::Receiver<()>>>, tokio::sync::mpsc::UnboundedSender<()>);
+    impl Approver for Slow {
+        fn ask(&self, _: ApprovalRequest) -> BoxFuture<'static, ApprovalAnswer> {
+            self.1.send(()).unwrap();
+            let answered = self.0.try_lock().unwrap().take().unwrap();
+            Box::pin(async move {
+                answered.await.unwrap();
+                yes(Role::Admin)
+            })
+        }
+    }
+    let (answer, answered) = tokio::sync::oneshot::channel();
+    let (tell, mut asked) = tokio::sync::mpsc::unbounded_channel();
+    let ran = Arc::new(AtomicU32::new(0));
+    let approver = Slow(tokio::sync::Mutex::new(Some(answered)), tell);
+    let session = Host::builder()
+        .tool(dangerous(&ran))
+        .approver(Arc::new(approver))
+        .build()
+        .unwrap()
+        .session(Scope::default())
+        .unwrap();
+    let request = request("wipe", "{}");
+    let clock = request.clock.clone();
+    let call = tokio::spawn(session.bridge().answer(request));
+    asked.recv().await.unwrap();
+    assert_eq!(clock.deadline(), None, "paused");
+    answer.send(()).unwrap();
+    assert!(call.await.unwrap().is_ok());
+    assert!(clock.deadline().is_some(), "goes on");
+    assert_eq!(ran.load(Ordering::SeqCst), 1);
+}
