@@ -20,6 +20,8 @@ use crate::{
 
 /// A server that takes longer than this is named while it is waited for.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// Lines of the stderr of a server that is down which a person is shown.
+const STDERR_LINES: usize = 3;
 /// Calls that one `--approve` covers.
 const PREAPPROVED_CALLS: u32 = 1_000;
 
@@ -141,6 +143,14 @@ impl Connected {
     /// Says on stderr what should be known.
     pub(crate) fn warn(&self) {
         self.warnings.iter().for_each(|warning| printer::warn(warning));
+        // What a server that is down wrote itself is for a person: it never goes into an outcome.
+        for server in self.servers.sources() {
+            if matches!(server.snapshot().state, SourceState::Unavailable { .. }) {
+                let stderr = server.diagnostics().stderr;
+                let last = stderr.lines().rev().take(STDERR_LINES).collect::<Vec<_>>();
+                last.iter().rev().for_each(|line| printer::note(&format!("  {}: {line}", server.name())));
+            }
+        }
     }
 
     /// A session of the caller's own.
