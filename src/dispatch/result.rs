@@ -195,7 +195,7 @@ pub(crate) fn redact_error(mut error: ToolError, redactor: &Redactor) -> ToolErr
 mod tests {
     use super::*;
 
-    fn details_of(content: Value, structured: Option<Value>) -> Value {
+    fn details_of(content: &Value, structured: Option<Value>) -> Value {
         let content = content.as_array().cloned().unwrap();
         details(&mut ToolOutput { content, structured_content: structured, is_error: false })
     }
@@ -214,7 +214,7 @@ mod tests {
             (json!([image]), None, json!("")),
             (json!([]), None, json!("")),
         ] {
-            assert_eq!(details_of(content.clone(), structured), expected, "{content}");
+            assert_eq!(details_of(&content, structured), expected, "{content}");
         }
     }
 }

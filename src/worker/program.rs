@@ -123,7 +123,7 @@ fn await_promise<'s>(
             v8::PromiseState::Rejected => {
                 let reason = promise.result(scope);
                 let hash = promise.get_identity_hash().get();
-                let tracked = state.rejections.borrow_mut().remove(hash, &promise);
+                let tracked = state.rejections.borrow_mut().remove(hash, promise);
                 let mut thrown = thrown::describe(scope, reason);
                 thrown.position = thrown.position.or_else(|| tracked.and_then(|rejection| rejection.position));
                 return Err(thrown::failure(thrown, WorkerPhase::Run));

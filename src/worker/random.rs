@@ -55,7 +55,7 @@ mod tests {
         let mut other = Random::new(&seed);
         let first: Vec<f64> = (0..8).map(|_| one.next()).collect();
         let second: Vec<f64> = (0..8).map(|_| other.next()).collect();
-        assert!(first.iter().zip(&second).all(|(a, b)| a != b));
+        assert!(first.iter().zip(&second).all(|(a, b)| a.to_bits() != b.to_bits()));
         assert!(first.iter().all(|number| (0.0..1.0).contains(number)));
     }
 }

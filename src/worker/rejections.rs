@@ -32,7 +32,7 @@ pub(super) unsafe extern "C" fn track(message: v8::PromiseRejectMessage) {
             state.rejections.borrow_mut().add(hash, rejection);
         }
         v8::PromiseRejectEvent::PromiseHandlerAddedAfterReject => {
-            let removed = state.rejections.borrow_mut().remove(hash, &promise);
+            let removed = state.rejections.borrow_mut().remove(hash, promise);
             drop(removed);
         }
         v8::PromiseRejectEvent::PromiseRejectAfterResolved | v8::PromiseRejectEvent::PromiseResolveAfterResolved => {}

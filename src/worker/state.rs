@@ -95,6 +95,7 @@ pub(super) struct Pending {
 pub(super) struct Calls {
     /// Number of the next one.
     pub(super) next: u32,
+    #[expect(clippy::struct_field_names, reason = "the limit's own name")]
     pub(super) max_calls: u32,
     pub(super) pending: HashMap<u32, Pending>,
     /// Answered while nobody had asked for the result: warnings, unless somebody still does.
@@ -132,11 +133,11 @@ impl Rejections {
         self.entries.push(Some(rejection));
     }
 
-    pub(super) fn remove(&mut self, hash: i32, promise: &v8::Local<v8::Promise>) -> Option<Rejection> {
+    pub(super) fn remove(&mut self, hash: i32, promise: v8::Local<v8::Promise>) -> Option<Rejection> {
         let indices = self.by_hash.get_mut(&hash)?;
         let place = indices
             .iter()
-            .position(|index| self.entries[*index].as_ref().is_some_and(|entry| entry.promise == *promise))?;
+            .position(|index| self.entries[*index].as_ref().is_some_and(|entry| entry.promise == promise))?;
         let index = indices.swap_remove(place);
         self.entries[index].take()
     }

@@ -48,13 +48,12 @@ fn erase_wrapped(text: String, before: usize, after: usize) -> Erased {
         Ok(output) if output.code.len() == length => {
             output.code.get(before..length - after).map_or(Erased::Rejected, |code| Erased::Text(code.to_owned()))
         }
-        Ok(_) => Erased::Rejected,
         Err(error) if matches!(error.code, ErrorCode::UnsupportedSyntax) => {
             let problem = problems.lock().ok().and_then(|mut problem| problem.take());
             let (message, at) = problem.unwrap_or_else(|| ("this TypeScript syntax is not supported".to_owned(), 0));
             Erased::Unsupported(message, at.saturating_sub(before))
         }
-        Err(_) => Erased::Rejected,
+        Ok(_) | Err(_) => Erased::Rejected,
     }
 }
 

@@ -778,6 +778,7 @@ impl<'a> Reader<'a> {
 
 /// Tells whether an object that was just written is an image, audio or resource block of MCP.
 #[derive(Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each says whether one key was seen")]
 struct Block {
     kind: Option<&'static str>,
     data: bool,

@@ -1,5 +1,6 @@
 //! Behaviour, one module for each.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)] // tests drive processes from outside
+#![allow(clippy::needless_pass_by_value, clippy::format_collect, clippy::format_push_string)] // brevity before speed
 
 mod boundaries;
 mod cli_run;

@@ -30,7 +30,7 @@ impl Answer {
     /// The last message in an event stream or a JSON body: the response.
     pub(crate) fn message(&self) -> Value {
         let events = self.body.lines().filter_map(|line| line.strip_prefix("data:"));
-        let last = events.filter_map(|data| serde_json::from_str(data.trim()).ok()).last();
+        let last = events.filter_map(|data| serde_json::from_str(data.trim()).ok()).next_back();
         last.or_else(|| serde_json::from_str(&self.body).ok()).unwrap_or_default()
     }
 }

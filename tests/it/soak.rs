@@ -84,7 +84,8 @@ fn a_worker_killed_at_any_moment_is_one_outcome_and_the_next_run_is_fine() {
                 let killer = std::thread::spawn(move || {
                     std::thread::sleep(delay); // the moment is what is varied, nothing waits for it
                     while !stop.load(Ordering::SeqCst) {
-                        for worker in lab::descendants().into_iter().filter(|process| !pool.contains(process)) {
+                        let worker = lab::descendants().into_iter().find(|process| !pool.contains(process));
+                        if let Some(worker) = worker {
                             // SAFETY: a signal; the process is below this one and not yet reaped, or gone, which is harmless.
                             unsafe { libc::kill(worker, libc::SIGKILL) };
                             return;
