@@ -109,7 +109,7 @@ fn every_make_word_in_the_documents_is_a_target() {
     for document in documents() {
         let text = fs::read_to_string(&document).unwrap();
         for (at, _) in text.match_indices("`make ").chain(text.match_indices("\nmake ")) {
-            let word: String = text[at + 6..].chars().take_while(char::is_ascii_lowercase).collect();
+            let word: String = text[at + 6..].chars().take_while(char::is_ascii_alphanumeric).collect();
             if !makefile.lines().any(|line| line.starts_with(&format!("{word}:"))) {
                 missing.push(format!("{}: make {word}", document.strip_prefix(root()).unwrap().display()));
             }
