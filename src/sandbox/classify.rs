@@ -161,3 +161,44 @@ pub(crate) fn worker_phase(phase: WorkerPhase) -> Phase {
 fn shown(duration: Duration) -> String {
     format!("{} ms", duration.as_millis())
 }
+
+#[cfg(test)]
+mod tests {
+    use RunErrorCode as Code;
+
+    use super::*;
+    use crate::protocol::FrameError;
+
+    fn judged(end: &End, stage: Stage, exit: Option<Exit>) -> (Code, Phase) {
+        let verdict = judge(end, stage, exit, &Limits::default());
+        assert!(!verdict.message.is_empty());
+        (verdict.code, verdict.phase)
+    }
+
+    #[test]
+    fn every_end_has_its_one_code() {
+        let between = End::Closed { inside_a_frame: false };
+        let inside = End::Closed { inside_a_frame: true };
+        for (end, stage, exit, code, phase) in [
+            (End::Timeout, Stage::Running, None, Code::Timeout, Phase::Run),
+            (End::Timeout, Stage::Settling, None, Code::Timeout, Phase::Settle),
+            (End::CpuLimit, Stage::Running, None, Code::CpuLimit, Phase::Run),
+            (End::Cancelled, Stage::Connecting, None, Code::Aborted, Phase::Start),
+            (End::Backlog, Stage::Running, None, Code::MemoryLimit, Phase::Run),
+            (End::StartTimeout, Stage::Confining, None, Code::WorkerCrashed, Phase::Start),
+            (End::Violation(FrameError::Malformed.into()), Stage::Running, None, Code::Protocol, Phase::Run),
+            (between.clone(), Stage::Running, Some(Exit::Code(MEMORY_EXIT_CODE)), Code::MemoryLimit, Phase::Run),
+            (between.clone(), Stage::Running, Some(Exit::Code(0)), Code::WorkerCrashed, Phase::Run),
+            (between.clone(), Stage::Running, Some(Exit::Code(101)), Code::WorkerCrashed, Phase::Run),
+            (inside.clone(), Stage::Running, Some(Exit::Code(0)), Code::Protocol, Phase::Run),
+            (between.clone(), Stage::Running, None, Code::Protocol, Phase::Run),
+            (between.clone(), Stage::Running, Some(Exit::Signal(libc::SIGXCPU)), Code::CpuLimit, Phase::Run),
+            (between.clone(), Stage::Settling, Some(Exit::Signal(libc::SIGSYS)), Code::WorkerCrashed, Phase::Settle),
+            // Killed in the middle of a frame is killed, not a liar.
+            (inside, Stage::Running, Some(Exit::Signal(libc::SIGKILL)), Code::WorkerCrashed, Phase::Run),
+            (between, Stage::Running, Some(Exit::Signal(libc::SIGSEGV)), Code::WorkerCrashed, Phase::Run),
+        ] {
+            assert_eq!(judged(&end, stage, exit), (code, phase), "{end:?} {stage:?} {exit:?}");
+        }
+    }
+}

@@ -115,8 +115,12 @@ impl Sandbox {
                 End::Closed { .. } => tokio::time::timeout(EXIT_TIMEOUT, worker.exited()).await.ok(),
                 _ => None,
             };
-            drop(worker);
             let unseen = matches!(end, End::Closed { .. }) && report.ready.is_none();
+            let words = if unseen { worker.stderr_tail() } else { String::new() };
+            drop(worker);
+            if unseen && let Some(error) = exit.and_then(|exit| SandboxError::from_exit(exit, &words)) {
+                return run.failed(unavailable(&error), None, Empty::default());
+            }
             if unseen && attempts > 0 {
                 continue; // it died before it could read the program: another one may have it
             }

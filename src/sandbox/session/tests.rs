@@ -312,6 +312,31 @@ async fn deadline_and_processor_time_are_told_apart_and_both_at_once_is_the_dead
 }
 
 #[tokio::test]
+async fn an_outcome_that_races_the_deadline_is_one_of_the_two() {
+    let wall = Duration::from_millis(3);
+    let (mut done, mut late) = (0, 0);
+    for round in 0..300_u64 {
+        let limits = Limits { code_timeout: wall, cpu_timeout: wall, ..limits() };
+        let (end, report) = run(&limits, echo(), move |worker| {
+            worker.ready();
+            worker.call(0);
+            let _ = worker.receive();
+            // Around the deadline, from well before to well after it.
+            std::thread::sleep(Duration::from_micros(round * 20));
+            worker.done();
+        })
+        .await;
+        match end {
+            End::Done(_) => done += 1,
+            End::Timeout => late += 1,
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(report.ledger.records.len(), 1);
+    }
+    assert!(done > 0 && late > 0, "{done} in time, {late} late");
+}
+
+#[tokio::test]
 async fn the_deadline_stands_still_while_a_person_is_awaited() {
     let bridge = Answering(|request: BridgeRequest| {
         let pause = request.clock.pause();
