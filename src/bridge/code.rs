@@ -8,7 +8,7 @@ use super::lookup::{self, Ids, Queries};
 use crate::{
     catalog::View,
     dispatch::{self, CallOrigin, CallRequest, RawArguments, Surface},
-    host::{CallOptions, SessionCore},
+    host::{RunOptions, SessionCore},
     protocol::BridgeOp,
     sandbox::{Bridge, BridgeReply, BridgeRequest},
     tool_error::{ToolError, ToolErrorCode},
@@ -23,12 +23,12 @@ struct Run {
     session: Arc<SessionCore>,
     view: Arc<View>,
     id: Arc<str>,
-    options: CallOptions,
+    options: RunOptions,
 }
 
 impl CodeBridge {
     /// `options` say who listens to the run's calls and who approves them.
-    pub(crate) fn new(session: Arc<SessionCore>, view: Arc<View>, id: Arc<str>, options: CallOptions) -> Self {
+    pub(crate) fn new(session: Arc<SessionCore>, view: Arc<View>, id: Arc<str>, options: RunOptions) -> Self {
         Self { run: Arc::new(Run { session, view, id, options }) }
     }
 }
@@ -45,6 +45,7 @@ impl Run {
         let parent = Some(self.id.clone());
         match request.op {
             BridgeOp::Call => {
+                let _listed = self.options.in_flight.begin(&request.tool, &request.trace);
                 let origin = CallOrigin {
                     surface: Surface::Code,
                     parent,

@@ -58,7 +58,12 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, CliError> {
         Some(address) => Some((address.clone(), args.http_options(&loaded)?)),
         None => None,
     };
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    // For one client, one thread: every hop to another would cost more than most of what is done there.
+    let mut builder = match http {
+        Some(_) => tokio::runtime::Builder::new_multi_thread(),
+        None => tokio::runtime::Builder::new_current_thread(),
+    };
+    let runtime = builder.enable_all().build();
     let runtime = runtime.map_err(|error| CliError::System { doing: "starting".into(), reason: error.to_string() })?;
     let done = runtime.block_on(serve(args, &loaded, http));
     // A read of a terminal can not be given up.

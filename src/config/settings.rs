@@ -83,7 +83,7 @@ pub struct Settings {
     pub limits: Limits,
     /// Skills; read, without effect in this version.
     pub skills: SkillsSettings,
-    /// The gateway; read, and of it only the models' context windows have an effect in this version.
+    /// The gateway; of it only the keys (as tokens of `serve`) and the models' context windows have an effect in this version.
     pub gateway: GatewaySettings,
     /// The agent loop; read, without effect in this version.
     pub agent: AgentLoopSettings,
@@ -262,12 +262,12 @@ pub struct ToolSearchSettings {
     pub search_default_limit: usize,
     /// Most hits of a search.
     pub max_search_limit: usize,
-    /// When a run with calls pending answers `waiting`; off when absent. Without effect in this version.
+    /// When a run with calls pending answers `waiting` (`serve` only); off when absent.
     #[serde(rename = "yieldMs", serialize_with = "optional_ms")]
     pub yield_after: Option<Duration>,
-    /// Most runs that wait at once. Without effect in this version.
+    /// Most runs that wait at once.
     pub max_suspended_runs: usize,
-    /// How long a resumable run may take in all. Without effect in this version.
+    /// How long a resumable run may take in all.
     #[serde(rename = "maxRunMs", serialize_with = "ms")]
     pub max_run: Duration,
     /// Clients with a tool search or code mode of their own; they get direct tools under `auto`.

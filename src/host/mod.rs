@@ -6,12 +6,14 @@
 //! Shared state is few: the list of sources and the policy (swapped whole), the last derived catalog, the search index.
 
 mod builder;
+mod in_flight;
 mod session;
 mod settings;
 
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 pub use builder::{HostBuilder, HostError};
+pub use in_flight::InFlight;
 pub(crate) use session::SessionCore;
 pub use session::{CallOptions, RunOptions, Session};
 

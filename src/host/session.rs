@@ -12,7 +12,7 @@ use std::{
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use super::HostCore;
+use super::{HostCore, InFlight};
 use crate::{
     bridge::{CodeBridge, StructuredResult},
     catalog::{Entry, ProgressSink, View},
@@ -76,6 +76,8 @@ pub struct RunOptions {
     pub progress: Option<ProgressSink>,
     /// Who is asked for approvals, when it is not whom the host asks.
     pub approver: Option<Arc<dyn Approver>>,
+    /// Lists the calls that are under way.
+    pub in_flight: InFlight,
 }
 
 impl std::fmt::Debug for RunOptions {
@@ -134,10 +136,10 @@ impl Session {
                 catalog: catalog_figures(&view),
             });
         }
-        let calls = CallOptions { parent: None, progress: options.progress, approver: options.approver };
-        let bridge = Arc::new(CodeBridge::new(session.clone(), view, run.clone(), calls));
-        let limits = options.limits.unwrap_or_else(|| session.host.limits.clone());
-        let outcome = sandbox.run(RunRequest { code, limits, bridge, cancel: options.cancel }).await;
+        let limits = options.limits.clone().unwrap_or_else(|| session.host.limits.clone());
+        let cancel = options.cancel.clone();
+        let bridge = Arc::new(CodeBridge::new(session.clone(), view, run.clone(), options));
+        let outcome = sandbox.run(RunRequest { code, limits, bridge, cancel }).await;
         if let Some(log) = session.log() {
             log.write(run_end(&run, &outcome));
         }
@@ -147,7 +149,7 @@ impl Session {
     /// The bridge of one program that somebody else runs: what answers its searches, descriptions and calls. It keeps the
     /// catalog of this moment.
     pub fn bridge(&self) -> Arc<dyn Bridge> {
-        Arc::new(CodeBridge::new(self.0.clone(), self.0.view(), self.0.next_run_id(), CallOptions::default()))
+        Arc::new(CodeBridge::new(self.0.clone(), self.0.view(), self.0.next_run_id(), RunOptions::default()))
     }
 
     /// `tool_search` (mode `tools`).

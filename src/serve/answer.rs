@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    bridge::StructuredResult,
+    bridge::{CODE_TOOL, StructuredResult},
     dispatch::Reply,
     outcome::{CallStatus, LogLevel, RunError, RunOutcome, Warning},
     tool_error::{ToolError, ToolErrorCode},
@@ -49,13 +49,19 @@ pub(super) fn of_run(mut outcome: RunOutcome) -> CallToolResult {
     result(text, blocks, structured, is_error)
 }
 
-/// The answer for a run that takes longer than one answer.
-pub(super) fn of_waiting(id: &str, what: &str, elapsed: Duration) -> CallToolResult {
-    let seconds = elapsed.as_secs_f64();
+/// The answer for a run that takes longer than one answer; `pending` are the calls that it waits for.
+pub(super) fn of_waiting(id: &str, elapsed: Duration, pending: &[(String, Duration)]) -> CallToolResult {
+    let names: Vec<&str> = pending.iter().take(MAX_LISTED_CALLS).map(|(tool, _)| tool.as_str()).collect();
     let text = format!(
-        "The program is still running after {seconds:.1} s. Its calls go on. To get the rest, call {what} again with {{\"resume\": \"{id}\"}}."
+        "The program still waits after {:.1} s, for: {}. Get the rest with {CODE_TOOL} {{\"resume\": \"{id}\"}}.",
+        elapsed.as_secs_f64(),
+        names.join(", "),
     );
-    result(text, Vec::new(), json!({ "status": "waiting", "runId": id, "pending": [] }), false)
+    let pending = pending.iter().take(MAX_LISTED_CALLS);
+    let pending: Vec<Value> = pending
+        .map(|(tool, since)| json!({ "tool": tool, "elapsedMs": u64::try_from(since.as_millis()).unwrap_or(u64::MAX) }))
+        .collect();
+    result(text, Vec::new(), json!({ "status": "waiting", "runId": id, "pending": pending }), false)
 }
 
 /// The answer of `tool_search`, `tool_describe` and `tool_call`.

@@ -26,6 +26,8 @@ use crate::{
 
 /// Key of our one question in a request for input.
 const APPROVAL: &str = "approval";
+/// When a program that was due to wait and had no call pending is looked at again.
+const YIELD_AGAIN: Duration = Duration::from_millis(50);
 /// How long the end of a call that was given up is waited for.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -70,7 +72,7 @@ pub(super) async fn attend(
     let owner = owner(connection);
     let mut beat = Beat::new(context, shared.options.heartbeat);
     let mut answering: Option<Answering> = None;
-    let yield_at = yield_after.map(|after| tokio::time::Instant::now() + after);
+    let mut yield_at = yield_after.map(|after| tokio::time::Instant::now() + after);
     let mut given_up = false;
     loop {
         if let Some(question) = running.asked.take() {
@@ -128,7 +130,13 @@ pub(super) async fn attend(
                 running.cancel.cancel();
             }
             () = sleep_until(yield_at), if yield_at.is_some() && running.asked.is_none() && !given_up => {
-                let waiting = answer::of_waiting(&running.id, &running.what, running.started.elapsed());
+                let pending = running.in_flight.calls();
+                if pending.is_empty() {
+                    // It computes; an answer is a matter of its CPU limit.
+                    yield_at = Some(tokio::time::Instant::now() + YIELD_AGAIN);
+                    continue;
+                }
+                let waiting = answer::of_waiting(&running.id, running.started.elapsed(), &pending);
                 let keep = shared.options.max_run.saturating_sub(running.started.elapsed()).max(END_TIMEOUT);
                 return match shared.suspended.put(running.id.clone(), &owner, running, keep) {
                     Ok(()) => waiting.into(),

@@ -70,6 +70,13 @@ impl Connection {
         })
     }
 
+    /// What the client sees now, if that is known already.
+    pub(super) fn known_surface(&self) -> Option<Arc<Surface>> {
+        let view = self.session.catalog();
+        let last = self.surface.lock().unwrap_or_else(PoisonError::into_inner);
+        last.as_ref().filter(|surface| surface.is_of(&view)).cloned()
+    }
+
     /// What the client sees now.
     pub(super) fn surface(&self, shared: &Shared) -> Arc<Surface> {
         let view = self.session.catalog();

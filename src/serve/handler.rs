@@ -77,6 +77,9 @@ impl Downstream {
 
     /// What the client sees. Counting a large catalog takes a while: not on a thread that answers others.
     async fn surface(&self, connection: &Arc<Connection>) -> Arc<Surface> {
+        if let Some(surface) = connection.known_surface() {
+            return surface;
+        }
         let (shared, connection) = (self.shared.clone(), connection.clone());
         let made = tokio::task::spawn_blocking(move || connection.surface(&shared)).await;
         made.expect("making a surface does not panic")
@@ -119,8 +122,9 @@ impl Downstream {
                     Err(outcome) => return Err(Box::new(answer::of_run(*outcome))),
                 };
                 Ok(Running::start(&shared.active, name.clone(), &shared.stop, move |line| async move {
-                    let CallOptions { progress, approver, .. } = options(&line);
-                    let run = RunOptions { limits: Some(limits), cancel: line.cancel, progress, approver };
+                    let Line { cancel, progress, approver, in_flight } = line;
+                    let (progress, approver) = (Some(progress), Some(approver));
+                    let run = RunOptions { limits: Some(limits), cancel, progress, approver, in_flight };
                     answer::of_run(session.run(code, run).await)
                 }))
             }

@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::suspended::fresh_id;
 use crate::{
     catalog::{Progress, ProgressSink},
+    host::InFlight,
     policy::{ApprovalAnswer, ApprovalRequest, Approver},
 };
 
@@ -52,6 +53,8 @@ pub(super) struct Running {
     pub(super) started: Instant,
     /// What it is, for people: `tool_search_code`, or the tool's name.
     pub(super) what: Arc<str>,
+    /// The calls that a program waits for.
+    pub(super) in_flight: InFlight,
 }
 
 /// What a call's work is given.
@@ -62,6 +65,8 @@ pub(super) struct Line {
     pub(super) progress: ProgressSink,
     /// Who is asked.
     pub(super) approver: Arc<dyn Approver>,
+    /// Where a program's calls are listed.
+    pub(super) in_flight: InFlight,
 }
 
 struct AskHolder(mpsc::Sender<Event>);
@@ -97,7 +102,9 @@ impl Running {
             let events = events_in.clone();
             ProgressSink::new(move |progress| drop(events.try_send(Event::Progress(progress))))
         };
-        let line = Line { cancel: cancel.clone(), progress, approver: Arc::new(AskHolder(events_in)) };
+        let in_flight = InFlight::default();
+        let approver = Arc::new(AskHolder(events_in));
+        let line = Line { cancel: cancel.clone(), progress, approver, in_flight: in_flight.clone() };
         let entry = active.enter(what.clone());
         let work = work(line);
         tokio::spawn(async move {
@@ -105,7 +112,7 @@ impl Running {
             drop(entry);
             let _ = done_in.send(result); // fails when nobody waits for it any more
         });
-        Self { id: fresh_id(), events, done, asked: None, cancel, started: Instant::now(), what }
+        Self { id: fresh_id(), events, done, asked: None, cancel, started: Instant::now(), what, in_flight }
     }
 }
 

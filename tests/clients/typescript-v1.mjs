@@ -157,11 +157,12 @@ const all = {
       rounds += 1;
       result = await client.callTool({ name: 'tool_search_code', arguments: { resume: waiting.structuredContent.runId } });
     }
+    const pending = waiting.structuredContent.pending.map((call) => call.tool);
     const again = await client.callTool({ name: 'tool_search_code', arguments: { resume: waiting.structuredContent.runId } });
     const stranger = await connect();
     const stolen = await stranger.callTool({ name: 'tool_search_code', arguments: { resume: waiting.structuredContent.runId } });
     await stranger.close();
-    return { waited: rounds > 0, value: result.structuredContent.value, again: text(again), stolen: stolen.isError };
+    return { waited: rounds > 0, pending, value: result.structuredContent.value, again: text(again), stolen: stolen.isError };
   },
   async two() {
     const clients = await Promise.all([connect({ name: 'one' }), connect({ name: 'two' })]);

@@ -274,6 +274,7 @@ fn a_run_that_takes_long_waits_and_is_taken_up_by_its_own_client_only() {
     let seen = bench.client("typescript-v1", &json!({ "url": server.url }), &["resume"]);
     let resume = &seen["resume"];
     assert_eq!((&resume["waited"], &resume["value"]), (&json!(true), &json!("waited, and more")));
+    assert_eq!(resume["pending"], json!(["mcp:ledger:wait"]));
     assert!(resume["again"].as_str().unwrap().contains("has ended"), "{resume}");
     assert_eq!(resume["stolen"], true);
     assert_eq!(bench.ledger(), ["wait begins", "wait ends"], "ran once");

@@ -1,6 +1,7 @@
 //! Who may reach `toolbridge serve --http`, and as whom.
 
 use std::{
+    fmt::Write as _,
     io::{Read, Write},
     net::TcpStream,
     process::{Command, Stdio},
@@ -45,10 +46,10 @@ pub(crate) fn post(url: &str, headers: &[(&str, &str)], message: &Value) -> Answ
         body.len()
     );
     if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
-        head.push_str(&format!("Host: {address}\r\n"));
+        let _ = write!(head, "Host: {address}\r\n");
     }
     for (name, value) in headers {
-        head.push_str(&format!("{name}: {value}\r\n"));
+        let _ = write!(head, "{name}: {value}\r\n");
     }
     let mut stream = TcpStream::connect(address).unwrap();
     stream.write_all(format!("{head}\r\n{body}").as_bytes()).unwrap();
