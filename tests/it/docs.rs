@@ -52,6 +52,23 @@ fn sources() -> Vec<PathBuf> {
     found
 }
 
+#[test]
+fn every_document_that_a_source_refers_to_is_there() {
+    let mut missing = Vec::new();
+    for source in sources() {
+        let text = fs::read_to_string(&source).unwrap();
+        for (at, _) in text.match_indices("docs/") {
+            let path: String = text[at..].chars().take_while(|c| c.is_alphanumeric() || "/-_.".contains(*c)).collect();
+            let path = path.trim_end_matches('.');
+            let inside_a_longer_path = text[..at].ends_with(|c: char| c.is_alphanumeric() || c == '/' || c == '.');
+            if !inside_a_longer_path && path.contains('.') && !root().join(path).exists() {
+                missing.push(format!("{}: {path}", source.strip_prefix(root()).unwrap().display()));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "\n{}", missing.join("\n"));
+}
+
 /// The name by which a heading can be linked to: lower case, spaces as dashes, punctuation dropped.
 fn anchor(heading: &str) -> String {
     let text = heading.trim_start_matches('#').trim().to_lowercase();
