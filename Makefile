@@ -14,6 +14,7 @@ demo: setup ## start a real MCP server from npm; a program searches, describes a
 
 test: setup ## every test
 	$(CARGO) test --locked
+	$(CARGO) run --locked --quiet --example embed
 
 bench: setup ## the measurements, with peers beside them
 	$(CARGO) bench --locked
