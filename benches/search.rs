@@ -4,6 +4,8 @@
 //! are shared by many tools as they are in real ones; queries are sentences about one of them. A search includes reading the
 //! query, ranking and the descriptors of its hits.
 
+#![allow(clippy::cast_precision_loss, clippy::similar_names)]
+
 use std::{
     hint::black_box,
     sync::Arc,

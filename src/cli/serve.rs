@@ -34,7 +34,7 @@ pub(crate) struct ServeArgs {
     /// Name by which HTTP clients may address this machine, beside localhost; may be given several times
     #[arg(long = "host", value_name = "NAME", requires = "http")]
     hosts: Vec<String>,
-    /// Web origin whose pages may connect, e.g. https://app.example.com:443; may be given several times
+    /// Web origin whose pages may connect, e.g. `https://app.example.com:443`; may be given several times
     #[arg(long = "origin", value_name = "ORIGIN", requires = "http")]
     origins: Vec<String>,
     /// How often a client that listens to progress hears that a call is still being worked on

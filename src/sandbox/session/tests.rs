@@ -1,6 +1,6 @@
 //! The session against workers of any honesty, played over a real socket pair.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 use std::{
     io::{Read, Write},

@@ -2,7 +2,7 @@
 //!
 //! Invariant: files stay inside one root, however the path is written and whatever the file system does meanwhile; `fetch`
 //! reaches the hosts of its list and no address behind them that is not public; nothing takes longer than
-//! [`MAX_DURATION`] or gives more than its cap.
+//! 30 s or gives more than its cap.
 
 mod address;
 mod exec;
