@@ -169,7 +169,8 @@ mod tests {
             ("evvent", "event", Some(1)),
             ("avent", "event", Some(1)),
             ("calender", "calendar", Some(1)),
-            ("acledar", "calendar", None),
+            ("acledar", "calendar", Some(2)),
+            ("xyzendar", "calendar", None),
             ("calnedra", "calendar", Some(2)),
             ("", "ab", Some(2)),
         ] {

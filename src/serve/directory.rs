@@ -108,7 +108,7 @@ mod tests {
         let view = view(&[("a", "a1"), ("a", "a2"), ("a", "a3"), ("b", "b1"), ("b", "b2"), ("c", "c1")]);
         let whole = "Sources and some of their tools:\na (3): a1, a2, a3\nb (2): b1, b2\nc (1): c1";
         assert_eq!(directory(&view, 100, words), whole);
-        let cut = directory(&view, 18, words);
+        let cut = directory(&view, 17, words);
         assert_eq!(cut, "Sources and some of their tools:\na (3): a1, …\nb (2): b1, …\nc (1): c1");
         assert_eq!(directory(&view, 12, words), "Sources and some of their tools:\na (3)\nb (2)\nc (1)");
         assert_eq!(directory(&view, 5, words), "", "not even the sources");
