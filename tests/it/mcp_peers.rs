@@ -152,6 +152,11 @@ async fn a_real_server_that_is_killed_fails_its_call_within_a_second_and_is_foun
     assert!(killed.elapsed() < Duration::from_secs(1), "{:?}", killed.elapsed());
 
     eventually("the old process is gone", || !is_running(&pid)).await;
+    // Until its end has been noticed the source still says that it is ready.
+    eventually("a new process takes its place", || {
+        source.diagnostics().process_id.is_some_and(|new| new.to_string() != pid)
+    })
+    .await;
     let mut changes = source.changes();
     let again = changes.wait_for(|snapshot| snapshot.state == SourceState::Ready).await.unwrap().clone();
     call(&tool(&again, "echo"), json!({ "message": "back" })).await.unwrap();
