@@ -12,6 +12,7 @@ mod environment;
 mod import;
 pub mod install;
 mod raw;
+mod section;
 mod settings;
 mod trust;
 mod validate;

@@ -13,6 +13,7 @@ use serde::{
 };
 use serde_json::Value;
 
+use super::section::{RawAgentLoop, RawGateway, RawSkills};
 use crate::policy::{AgentSettings, Match, ProfileSettings, Role, Rule};
 
 /// A number of milliseconds, bytes or things; brought into its limit's range later.
@@ -552,103 +553,6 @@ pub enum SandboxLevel {
     Strict,
     /// What the machine gives; results say what is missing.
     BestEffort,
-}
-
-/// Skills.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
-#[schemars(rename = "Skills")]
-pub(super) struct RawSkills {
-    /// Folders that hold skills.
-    pub paths: Vec<String>,
-    /// State of single skills by name.
-    pub states: BTreeMap<String, SkillState>,
-}
-
-/// When a skill is offered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum SkillState {
-    /// Always.
-    Always,
-    /// When it fits.
-    Auto,
-    /// Only when asked for.
-    Manual,
-    /// Never.
-    Never,
-}
-
-/// The OpenAI-compatible gateway.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
-#[schemars(rename = "Gateway")]
-pub(super) struct RawGateway {
-    /// Address and port.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub listen: Option<String>,
-    /// Model providers by name.
-    pub providers: BTreeMap<String, RawProvider>,
-    /// Who may use it.
-    pub keys: Vec<RawGatewayKey>,
-}
-
-/// One provider of models.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
-#[schemars(rename = "Provider")]
-pub(super) struct RawProvider {
-    /// Address that ends in `/v1`.
-    pub base_url: String,
-    /// Its key.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub api_key: Option<String>,
-    /// Its models by name.
-    pub models: BTreeMap<String, RawModel>,
-}
-
-/// What is known of a model.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
-#[schemars(rename = "Model")]
-pub(super) struct RawModel {
-    /// Context window in tokens.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub context_window: Option<Amount>,
-}
-
-/// One key of the gateway and the agent it stands for.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schemars(rename = "GatewayKey")]
-pub(super) struct RawGatewayKey {
-    /// The key.
-    pub key: String,
-    /// Name in `agents`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub agent: Option<String>,
-}
-
-/// The agent loop.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
-#[schemars(rename = "AgentLoop")]
-pub(super) struct RawAgentLoop {
-    /// Most turns.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_iterations: Option<Amount>,
-    /// Failures in a row that end the loop.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_consecutive_failures: Option<Amount>,
-    /// One tool call, milliseconds.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub tool_timeout_ms: Option<Amount>,
-    /// Whether the goal is repeated to the model.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub goal_card: Option<bool>,
-    /// Whether each step is summed up.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub step_summary: Option<bool>,
 }
 
 /// The session log.

@@ -6,7 +6,10 @@ use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc, time::Duration};
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
-pub use super::raw::{BridgeMode, Enabled, NativeTool, SandboxLevel, SkillState};
+pub use super::raw::{BridgeMode, Enabled, NativeTool, SandboxLevel};
+pub use super::section::{
+    AgentLoopSettings, GatewayKey, GatewaySettings, ProviderSettings, SkillState, SkillsSettings,
+};
 use crate::{
     policy::{AgentSettings, Match, PolicySettings, ProfileSettings, Role, Rule},
     sandbox::Limits,
@@ -41,7 +44,7 @@ impl Serialize for Secret {
 }
 
 /// Serialises a duration as milliseconds.
-fn ms<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+pub(super) fn ms<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_u64(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
 }
 
@@ -328,81 +331,6 @@ pub struct SandboxSettings {
     pub level: SandboxLevel,
     /// Whether V8 may compile to machine code.
     pub jit: bool,
-}
-
-/// Skills.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct SkillsSettings {
-    /// Folders that hold skills.
-    pub paths: Vec<PathBuf>,
-    /// State of single skills by name.
-    pub states: BTreeMap<String, SkillState>,
-}
-
-/// The gateway.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct GatewaySettings {
-    /// Address and port.
-    pub listen: Option<String>,
-    /// Providers of models by name.
-    pub providers: BTreeMap<String, ProviderSettings>,
-    /// Who may use it.
-    pub keys: Vec<GatewayKey>,
-}
-
-/// One provider of models.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-#[non_exhaustive]
-pub struct ProviderSettings {
-    /// Address that ends in `/v1`.
-    pub base_url: String,
-    /// Its key.
-    pub api_key: Option<Secret>,
-    /// Context windows in tokens by model.
-    pub context_windows: BTreeMap<String, u64>,
-}
-
-/// One key of the gateway and the agent it stands for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct GatewayKey {
-    /// The key.
-    pub key: Secret,
-    /// Name in `agents`.
-    pub agent: Option<String>,
-}
-
-/// The agent loop.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-#[non_exhaustive]
-pub struct AgentLoopSettings {
-    /// Most turns.
-    pub max_iterations: u32,
-    /// Failures in a row that end the loop.
-    pub max_consecutive_failures: u32,
-    /// One tool call.
-    #[serde(rename = "toolTimeoutMs", serialize_with = "ms")]
-    pub tool_timeout: Duration,
-    /// Whether the goal is repeated to the model.
-    pub goal_card: bool,
-    /// Whether each step is summed up.
-    pub step_summary: bool,
-}
-
-impl Default for AgentLoopSettings {
-    fn default() -> Self {
-        Self {
-            max_iterations: 10,
-            max_consecutive_failures: 3,
-            tool_timeout: Duration::from_secs(30),
-            goal_card: true,
-            step_summary: true,
-        }
-    }
 }
 
 /// The session log.

@@ -9,11 +9,11 @@ use std::{
 
 use super::{
     Environment,
-    raw::{Amount, RawConfig, RawGateway, RawHook, RawNative, RawServer, RawToolSearchFields, RawToolSearchSnake},
+    raw::{Amount, RawConfig, RawHook, RawNative, RawServer, RawToolSearchFields, RawToolSearchSnake},
     settings::{
-        AgentLoopSettings, GatewayKey, GatewaySettings, HookSettings, HooksSettings, HttpSettings, LogSettings,
-        NativeSettings, OAuthSettings, PluginSettings, ProviderSettings, SandboxSettings, Secret, ServerSettings,
-        ServerTransport, Settings, SkillsSettings, StdioSettings, ToolSearchSettings, ToolsSettings,
+        HookSettings, HooksSettings, HttpSettings, LogSettings, NativeSettings, OAuthSettings, PluginSettings,
+        SandboxSettings, Secret, ServerSettings, ServerTransport, Settings, StdioSettings, ToolSearchSettings,
+        ToolsSettings,
     },
     variables::Variables,
 };
@@ -24,7 +24,8 @@ use crate::{
 
 const SERVER_TIMEOUT_MS: Range = Range { name: "timeout", ..sandbox::TOOL_TIMEOUT_MS };
 const STARTUP_TIMEOUT_MS: Range = Range { name: "startupTimeout", default: 30_000, min: 100, max: 600_000 };
-const CONTEXT_WINDOW: Range = Range { name: "contextWindow", default: 200_000, min: 1_000, max: 100_000_000 };
+pub(super) const CONTEXT_WINDOW: Range =
+    Range { name: "contextWindow", default: 200_000, min: 1_000, max: 100_000_000 };
 const SEARCH_DEFAULT_LIMIT: Range = Range { name: "searchDefaultLimit", default: 8, min: 1, max: 50 };
 const MAX_SEARCH_LIMIT: Range = Range { name: "maxSearchLimit", default: 20, min: 1, max: 50 };
 const YIELD_MS: Range = Range { name: "yieldMs", default: 1_000, min: 10, max: 600_000 };
@@ -32,8 +33,6 @@ const MAX_SUSPENDED_RUNS: Range = Range { name: "maxSuspendedRuns", default: 64,
 const MAX_RUN_MS: Range = Range { name: "maxRunMs", default: 600_000, min: 100, max: 86_400_000 };
 const HOOK_TIMEOUT_MS: Range = Range { name: "timeoutMs", default: 5_000, min: 10, max: 600_000 };
 const RETENTION_DAYS: Range = Range { name: "retentionDays", default: 30, min: 1, max: 36_500 };
-const MAX_ITERATIONS: Range = Range { name: "maxIterations", default: 10, min: 1, max: 1_000 };
-const MAX_CONSECUTIVE_FAILURES: Range = Range { name: "maxConsecutiveFailures", default: 3, min: 1, max: 1_000 };
 
 /// The program's own name: an entry that starts it would call itself.
 const OWN_NAME: &str = "toolbridge";
@@ -82,22 +81,9 @@ impl Validator<'_> {
             },
             sandbox: SandboxSettings { level: raw.sandbox.level, jit: raw.sandbox.jit },
             limits,
-            skills: SkillsSettings {
-                paths: raw.skills.paths.iter().map(|path| self.path(path)).collect(),
-                states: raw.skills.states.clone(),
-            },
+            skills: self.skills(&raw.skills),
             gateway: self.gateway(&raw.gateway),
-            agent: AgentLoopSettings {
-                max_iterations: self.count(&MAX_ITERATIONS, raw.agent.max_iterations, "agent"),
-                max_consecutive_failures: self.count(
-                    &MAX_CONSECUTIVE_FAILURES,
-                    raw.agent.max_consecutive_failures,
-                    "agent",
-                ),
-                tool_timeout: self.duration(&sandbox::TOOL_TIMEOUT_MS, raw.agent.tool_timeout_ms, "agent"),
-                goal_card: raw.agent.goal_card.unwrap_or(true),
-                step_summary: raw.agent.step_summary.unwrap_or(true),
-            },
+            agent: self.agent(&raw.agent),
             log: LogSettings {
                 dir: match &raw.log.dir {
                     Some(dir) => Some(self.path(dir)),
@@ -224,39 +210,6 @@ impl Validator<'_> {
     }
 
     /// A key that has no value is left out and said so: it must never be the empty key.
-    fn gateway(&mut self, raw: &RawGateway) -> GatewaySettings {
-        let mut expand = |place: String, text: &str| match self.variables.expand(text) {
-            Ok(value) => Some(Secret::new(value)),
-            Err(reason) => {
-                self.warnings.push(format!("{place} is left out: {reason}"));
-                None
-            }
-        };
-        let keys = raw.keys.iter().enumerate().filter_map(|(index, key)| {
-            let secret = expand(format!("gateway.keys[{index}]"), &key.key)?;
-            Some(GatewayKey { key: secret, agent: key.agent.clone() })
-        });
-        let keys: Vec<GatewayKey> = keys.collect();
-        let api_keys: Vec<Option<Secret>> = raw
-            .providers
-            .iter()
-            .map(|(name, provider)| {
-                let key = provider.api_key.as_ref()?;
-                expand(format!("gateway.providers.{name}.apiKey"), key)
-            })
-            .collect();
-        let providers = raw.providers.iter().zip(api_keys).map(|((name, provider), api_key)| {
-            let context_windows = provider.models.iter().filter_map(|(model, known)| {
-                let window = known.context_window?;
-                let place = format!("gateway.providers.{name}.models.{model}");
-                Some((model.clone(), self.amount(&CONTEXT_WINDOW, Some(window), &place)))
-            });
-            let context_windows = context_windows.collect();
-            (name.clone(), ProviderSettings { base_url: provider.base_url.clone(), api_key, context_windows })
-        });
-        GatewaySettings { listen: raw.listen.clone(), providers: providers.collect(), keys }
-    }
-
     /// One server, or none when it is switched off or would be toolbridge itself.
     pub(super) fn server(&mut self, name: &str, raw: &RawServer) -> Option<ServerSettings> {
         let place = format!("mcpServers.{name}");
@@ -374,7 +327,7 @@ impl Validator<'_> {
         })
     }
 
-    fn path(&self, path: &str) -> PathBuf {
+    pub(super) fn path(&self, path: &str) -> PathBuf {
         join(self.base, &self.tilde(path))
     }
 
@@ -386,7 +339,7 @@ impl Validator<'_> {
         }
     }
 
-    fn amount(&mut self, range: &Range, amount: Option<Amount>, place: &str) -> u64 {
+    pub(super) fn amount(&mut self, range: &Range, amount: Option<Amount>, place: &str) -> u64 {
         let Some(Amount(number)) = amount else { return range.default };
         // Saturating: beyond u64 and below zero become the ends, which the range then cuts.
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
@@ -402,11 +355,11 @@ impl Validator<'_> {
         clamped
     }
 
-    fn duration(&mut self, range: &Range, amount: Option<Amount>, place: &str) -> Duration {
+    pub(super) fn duration(&mut self, range: &Range, amount: Option<Amount>, place: &str) -> Duration {
         Duration::from_millis(self.amount(range, amount, place))
     }
 
-    fn count(&mut self, range: &Range, amount: Option<Amount>, place: &str) -> u32 {
+    pub(super) fn count(&mut self, range: &Range, amount: Option<Amount>, place: &str) -> u32 {
         u32::try_from(self.amount(range, amount, place)).unwrap_or(u32::MAX)
     }
 }

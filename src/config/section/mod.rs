@@ -1,0 +1,12 @@
+//! Sections of the configuration that are features of their own: each as written, as settled, and the way from one to the other.
+
+mod agent;
+mod gateway;
+mod skills;
+
+pub use agent::AgentLoopSettings;
+pub(super) use agent::RawAgentLoop;
+pub(super) use gateway::RawGateway;
+pub use gateway::{GatewayKey, GatewaySettings, ProviderSettings};
+pub(super) use skills::RawSkills;
+pub use skills::{SkillState, SkillsSettings};
