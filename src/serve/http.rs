@@ -228,9 +228,11 @@ impl Door {
         }
         request.extensions_mut().insert(caller.clone());
         let deleted = request.method() == Method::DELETE;
-        let answer = self.service.handle(request).await;
+        let mut answer = self.service.handle(request).await;
         if let Some(id) = session.filter(|_| deleted && answer.status().is_success()) {
             self.owners().remove(&id);
+            // It is gone, not only going to be (202): clients warn of anything else.
+            *answer.status_mut() = StatusCode::NO_CONTENT;
         } else if let Some(id) = answer.headers().get(SESSION).and_then(|id| id.to_str().ok()) {
             self.remember(id, caller).await;
         }

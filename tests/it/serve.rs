@@ -4,7 +4,7 @@ use std::{
     fs,
     io::{BufRead, BufReader, Write},
     path::PathBuf,
-    process::{Child, Command, Stdio},
+    process::{Child, Command, Output, Stdio},
     time::Duration,
 };
 
@@ -58,6 +58,10 @@ impl Bench {
         fs::read_to_string(self.folder.path().join("ledger.txt")).unwrap().lines().map(str::to_owned).collect()
     }
 
+    fn clear_ledger(&self) {
+        fs::write(self.folder.path().join("ledger.txt"), "").unwrap();
+    }
+
     pub(crate) fn serve(&self, more: &[&str]) -> Vec<String> {
         let own = ["serve", "--config", self.config().to_str().unwrap()].map(str::to_owned);
         own.into_iter().chain(more.iter().map(|arg| (*arg).to_owned())).collect()
@@ -103,8 +107,15 @@ impl Bench {
     }
 }
 
-/// Runs to its end, within [`PATIENCE`], and gives what it printed.
-fn timed(mut command: Command) -> Vec<u8> {
+/// Runs to its good end, within [`PATIENCE`], and gives what it printed.
+fn timed(command: Command) -> Vec<u8> {
+    let output = ended(command);
+    assert!(output.status.success(), "the client failed: {}", output.status);
+    output.stdout
+}
+
+/// Runs to its end, within [`PATIENCE`].
+fn ended(mut command: Command) -> Output {
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
     let pid = child.id().to_string();
     let (ended, end) = std::sync::mpsc::channel();
@@ -116,9 +127,7 @@ fn timed(mut command: Command) -> Vec<u8> {
     if end.recv_timeout(PATIENCE).is_err() {
         let _ = Command::new("kill").args(["-9", &pid]).status();
     }
-    let output = waiter.join().unwrap();
-    assert!(output.status.success(), "the client failed: {}", output.status);
-    output.stdout
+    waiter.join().unwrap()
 }
 
 pub(crate) fn script(name: &str) -> PathBuf {
@@ -153,6 +162,20 @@ impl Drop for HttpServer {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+fn with(mut value: Value, key: &str, more: &str) -> Value {
+    value[key] = more.into();
+    value
+}
+
+/// Waits for what another process does.
+pub(crate) fn until(what: &str, holds: impl Fn() -> bool) {
+    let started = std::time::Instant::now();
+    while !holds() {
+        assert!(started.elapsed() < PATIENCE, "never: {what}");
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 
@@ -318,24 +341,69 @@ fn typescript_v2_speaks_the_newest_revision() {
 }
 
 #[test]
-fn python_gets_everything_over_both_transports() {
+fn python_gets_everything_over_both_transports_and_in_both_revisions() {
     let bench = Bench::new(&json!({}));
-    let scenarios = ["list", "structured", "error", "image", "elicitation", "progress"];
-    let check = |seen: &Value| {
-        assert_eq!(seen["list"], json!(["tool_search_code"]));
-        assert_eq!(seen["structured"], json!({ "text": "{\"sum\":5}", "value": { "sum": 5 } }));
-        assert_eq!(seen["error"], json!({ "isError": true, "code": "exception" }));
-        assert_eq!(seen["image"], json!(["text", "image"]));
-        assert_eq!(seen["elicitation"]["outcomes"], json!(["wiped", "approval_denied"]));
-        assert_progress(&seen["progress"]);
-    };
-    check(&bench.client("python", &bench.stdio(CODE), &scenarios));
+    let scenarios = ["revision", "list", "structured", "error", "image", "elicitation", "progress", "cancel"];
     let server = bench.http(CODE);
-    check(&bench.client("python", &json!({ "url": server.url }), &scenarios));
+    for mut target in [bench.stdio(CODE), json!({ "url": server.url })] {
+        for (mode, revision) in [("auto", "2026-07-28"), ("legacy", "2025-11-25")] {
+            bench.clear_ledger();
+            target["mode"] = mode.into();
+            let seen = bench.client("python", &target, &scenarios);
+            assert_eq!(seen["revision"], revision);
+            assert_eq!(seen["list"], json!(["tool_search_code"]));
+            assert_eq!(seen["structured"], json!({ "text": "{\"sum\":5}", "value": { "sum": 5 } }));
+            assert_eq!(seen["error"], json!({ "isError": true, "code": "exception" }));
+            assert_eq!(seen["image"], json!(["text", "image"]));
+            assert_eq!(seen["elicitation"]["outcomes"], json!(["wiped", "approval_denied"]));
+            let asked = seen["elicitation"]["asked"][0].as_str().unwrap();
+            assert!(asked.starts_with("Allow mcp:ledger:wipe to run?"), "{asked}");
+            assert_progress(&seen["progress"]);
+            assert_eq!(seen["cancel"], json!({ "rejected": true, "after": 2 }));
+            until("the ledger hears of it", || bench.ledger().contains(&"wait cancelled".to_owned()));
+            let wiped = bench.ledger().iter().filter(|line| *line == "wipe yes").count();
+            assert_eq!(wiped, 1, "{mode}");
+        }
+    }
 }
 
 #[test]
-fn the_inspector_lists_and_calls() {
+fn python_takes_a_run_up_again_and_nobody_else_does() {
+    let bench = Bench::new(&json!({ "tools": { "toolSearch": { "yieldMs": 100 } } }));
+    let server = bench.http(CODE);
+    for target in [
+        json!({ "url": server.url }),
+        json!({ "url": server.url, "mode": "legacy" }),
+        bench.stdio(CODE),
+        with(bench.stdio(CODE), "mode", "legacy"),
+    ] {
+        bench.clear_ledger();
+        let resume = &bench.client("python", &target, &["resume"])["resume"];
+        assert_eq!((&resume["waited"], &resume["value"]), (&json!(true), &json!("waited, and more")), "{target}");
+        assert_eq!(resume["pending"], json!(["mcp:ledger:wait"]));
+        assert!(resume["again"].as_str().unwrap().contains("has ended"), "{resume}");
+        assert_eq!(resume["stolen"], true);
+        assert_eq!(bench.ledger(), ["wait begins", "wait ends"], "ran once");
+    }
+}
+
+#[test]
+fn python_over_http_two_at_once_and_again_after_a_lost_connection() {
+    let bench = Bench::new(&json!({ "tools": { "toolSearch": { "yieldMs": 100 } } }));
+    let server = bench.http(CODE);
+    let seen = bench.client("python", &json!({ "url": server.url }), &["two", "taken_up_again"]);
+    assert_eq!(seen["two"], json!([1, 2]));
+    assert_eq!(seen["taken_up_again"], json!({ "status": "waiting", "value": "waited" }));
+    let legacy = json!({ "url": server.url, "mode": "legacy" });
+    let seen = bench.client("python", &legacy, &["two", "reconnect"]);
+    assert_eq!(seen["two"], json!([1, 2]));
+    assert_eq!(seen["reconnect"], json!({ "value": 2, "gone": true }));
+    let (code, said) = server.stop();
+    assert_eq!(code, Some(0), "{said:?}");
+}
+
+#[test]
+fn the_inspector_lists_calls_and_shows_results_errors_and_images() {
     let bench = Bench::new(&json!({}));
     let file = bench.folder.path().join("client.json");
     fs::write(&file, json!({ "mcpServers": { "toolbridge": bench.stdio(CODE) } }).to_string()).unwrap();
@@ -343,13 +411,27 @@ fn the_inspector_lists_and_calls() {
         let mut command = Command::new("node");
         command.arg(peer("node/node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js"));
         command.args(["--cli", "--config", file.to_str().unwrap(), "--server", "toolbridge"]).args(more);
-        serde_json::from_slice(&timed(command)).expect("JSON")
+        let output = ended(command);
+        let seen: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        assert_eq!(output.status.success(), seen["isError"] != true, "an error is one of its exit codes: {seen}");
+        seen
     };
     let listed = inspector(&["--method", "tools/list"]);
     assert_eq!(listed["tools"][0]["name"], "tool_search_code");
     let program = "code=return (await openclaw.tools.call('mcp:ledger:add', {a: 2, b: 3})).result.details";
-    let called = inspector(&["--method", "tools/call", "--tool-name", "tool_search_code", "--tool-arg", program]);
+    let call = |program: &str| {
+        inspector(&["--method", "tools/call", "--tool-name", "tool_search_code", "--tool-arg", program])
+    };
+    let called = call(program);
     assert_eq!(called["structuredContent"]["value"], json!({ "sum": 5 }));
+    assert_eq!(called["content"], json!([{ "type": "text", "text": "{\"sum\":5}" }]));
+    let failed = call("code=return await openclaw.tools.call('mcp:ledger:fail', {})");
+    assert_eq!(
+        (&failed["isError"], &failed["structuredContent"]["error"]["code"]),
+        (&json!(true), &json!("exception"))
+    );
+    let drawn = call("code=return (await openclaw.tools.call('mcp:ledger:draw', {})).result.content");
+    assert_eq!(drawn["content"][1]["mimeType"], "image/png");
 }
 
 /// Speaks the protocol by hand, for what no SDK would send.
@@ -370,11 +452,7 @@ fn by_hand_until(bench: &Bench, more: &[&str], lines: &[Value], holds: impl Fn()
     for line in lines {
         writeln!(stdin, "{line}").unwrap();
     }
-    let started = std::time::Instant::now();
-    while !holds() {
-        assert!(started.elapsed() < PATIENCE, "never");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    until("what the input is kept open for", holds);
     drop(stdin);
     let output = child.wait_with_output().unwrap();
     let answers = String::from_utf8(output.stdout).unwrap();
