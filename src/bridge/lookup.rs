@@ -234,7 +234,7 @@ pub(super) fn describe(
         .ids
         .iter()
         .map(|id| {
-            let resolved = dispatch::resolve(host, view, id);
+            let resolved = dispatch::resolve(session, view, id);
             let (entry, decision) = resolved.map_err(|error| dispatch::redact_error(error, &host.redactor))?;
             let mut value = description(entry, decision);
             host.redactor.result_value(&mut value);

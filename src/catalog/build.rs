@@ -125,6 +125,11 @@ impl Catalog {
             && self.snapshots.iter().zip(snapshots).all(|(mine, theirs)| Arc::ptr_eq(mine, theirs))
     }
 
+    /// The snapshots that it was derived from.
+    pub fn snapshots(&self) -> &[Arc<SourceSnapshot>] {
+        &self.snapshots
+    }
+
     /// All entries, by id.
     pub fn entries(&self) -> &[Arc<Entry>] {
         &self.entries

@@ -12,7 +12,7 @@ use futures::future::BoxFuture;
 
 use super::{Annotations, Catalog, Entry, Invocation, Invoke, Tool, ToolDefinition, ToolId, ToolOutput};
 use crate::{
-    policy::{Decision, Effect, Policy, PolicyError, Role, Scope, ScopePolicy},
+    policy::{Decision, Effect, Gate, Policy, PolicyError, Role, Scope, ScopePolicy},
     source::SourceState,
     tool_error::{ToolError, ToolErrorCode},
 };
@@ -23,6 +23,8 @@ pub struct View {
     policy: Arc<Policy>,
     scope: Scope,
     role: Role,
+    /// What skills have opened, in a session that has skills.
+    gate: Option<Arc<Gate>>,
     /// One for each entry of the catalog; `None` is denied.
     decisions: Vec<Option<Decision>>,
     /// Number of tools that are not denied.
@@ -47,16 +49,29 @@ pub enum Selected<'a> {
 impl View {
     /// Asks the policy about every tool. A scope that the policy does not know is an error.
     pub fn new(catalog: Arc<Catalog>, policy: Arc<Policy>, scope: Scope) -> Result<Self, PolicyError> {
+        Self::gated(catalog, policy, scope, None)
+    }
+
+    /// The same behind a gate, when there is one: a tool that it does not hold is not here either.
+    pub fn gated(
+        catalog: Arc<Catalog>,
+        policy: Arc<Policy>,
+        scope: Scope,
+        gate: Option<Arc<Gate>>,
+    ) -> Result<Self, PolicyError> {
         let scoped = policy.scoped(scope)?;
         let decide = |entry: &Arc<Entry>| {
+            if gate.as_ref().is_some_and(|gate| !gate.holds(&entry.tool)) {
+                return None;
+            }
             let decision = scoped.decide(&entry.tool);
             (decision.effect != Effect::Deny).then_some(decision)
         };
         let decisions: Vec<_> = catalog.entries().iter().map(decide).collect();
         let tools = decisions.iter().flatten().count();
-        let unavailable = unavailable(&catalog, &decisions, &scoped);
+        let unavailable = unavailable(&catalog, &decisions, &scoped, gate.as_deref());
         let (scope, role) = (scoped.scope().clone(), scoped.role());
-        Ok(Self { catalog, policy, scope, role, decisions, tools, unavailable, searchable: OnceLock::new() })
+        Ok(Self { catalog, policy, scope, role, gate, decisions, tools, unavailable, searchable: OnceLock::new() })
     }
 
     /// The view of a scope that may see nothing.
@@ -64,12 +79,22 @@ impl View {
         let decisions = vec![None; catalog.entries().len()];
         let role = Role::Reader;
         let unavailable = Vec::new();
-        Self { catalog, policy, scope, role, decisions, tools: 0, unavailable, searchable: OnceLock::new() }
+        Self { catalog, policy, scope, role, gate: None, decisions, tools: 0, unavailable, searchable: OnceLock::new() }
     }
 
-    /// Whether it was made from exactly this catalog under exactly this policy.
-    pub fn is_of(&self, catalog: &Arc<Catalog>, policy: &Arc<Policy>) -> bool {
-        Arc::ptr_eq(&self.catalog, catalog) && self.is_under(policy)
+    /// Whether it was made from exactly this catalog under exactly this policy, behind exactly this gate.
+    pub fn is_of(&self, catalog: &Arc<Catalog>, policy: &Arc<Policy>, gate: Option<&Arc<Gate>>) -> bool {
+        Arc::ptr_eq(&self.catalog, catalog) && self.is_under(policy) && self.is_behind(gate)
+    }
+
+    /// Whether it was made behind exactly this gate.
+    pub fn is_behind(&self, gate: Option<&Arc<Gate>>) -> bool {
+        self.gate.as_ref().map(Arc::as_ptr) == gate.map(Arc::as_ptr)
+    }
+
+    /// The gate that it was made behind.
+    pub fn gate(&self) -> Option<&Arc<Gate>> {
+        self.gate.as_ref()
     }
 
     /// Whether it was made under exactly this policy.
@@ -152,7 +177,12 @@ impl View {
     }
 }
 
-fn unavailable(catalog: &Catalog, decisions: &[Option<Decision>], policy: &ScopePolicy<'_>) -> Vec<(String, Arc<str>)> {
+fn unavailable(
+    catalog: &Catalog,
+    decisions: &[Option<Decision>],
+    policy: &ScopePolicy<'_>,
+    gate: Option<&Gate>,
+) -> Vec<(String, Arc<str>)> {
     let mut down = Vec::new();
     for info in catalog.sources() {
         let reason: Arc<str> = match &info.state {
@@ -168,7 +198,8 @@ fn unavailable(catalog: &Catalog, decisions: &[Option<Decision>], policy: &Scope
             // None of its tools is known yet: would policy show one that changes nothing?
             let annotations = Annotations { read_only_hint: Some(true), ..Annotations::default() };
             let definition = ToolDefinition { name: "any".to_owned(), annotations, ..ToolDefinition::default() };
-            policy.decide(&absent_tool(id.clone(), definition)).effect != Effect::Deny
+            let absent = absent_tool(id.clone(), definition);
+            gate.is_none_or(|gate| gate.holds(&absent)) && policy.decide(&absent).effect != Effect::Deny
         };
         if seen {
             down.push((format!("{}:{}", id.source(), id.owner()), reason));

@@ -34,7 +34,7 @@ pub(super) async fn approve(
     let host = session.host();
     let tool = &entry.tool;
     // A person must not be asked about a tool that has become another one since the run began.
-    if host.has_changed(tool) {
+    if session.has_changed(tool) {
         return Err(denied(format!("{} has changed since this run began", tool.id)).suggest("start another run"));
     }
     if session.grants.take(tool, args) {
@@ -100,7 +100,7 @@ pub(super) async fn approve(
         Ok(ApprovalAnswer::Approved(grant)) if decision.danger && grant.role < Role::Admin => {
             Err(denied(format!("{} may destroy something; only an admin may approve it", tool.id)))
         }
-        Ok(ApprovalAnswer::Approved(_)) if host.has_changed(tool) => {
+        Ok(ApprovalAnswer::Approved(_)) if session.has_changed(tool) => {
             Err(denied(format!("{} changed while its approval was awaited", tool.id)).suggest("start another run"))
         }
         Ok(ApprovalAnswer::Approved(grant)) => {

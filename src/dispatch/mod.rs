@@ -53,7 +53,7 @@ async fn walk(
     let host = session.host();
 
     // resolve, scope: the view holds only what this session may see
-    let (entry, decision) = resolve(host, view, &request.selector)?;
+    let (entry, decision) = resolve(session, view, &request.selector)?;
     record.resolved(entry, decision);
 
     // repair and validate
@@ -66,7 +66,7 @@ async fn walk(
         return Err(ToolError::new(ToolErrorCode::Denied, format!("{} is not allowed any more", entry.tool.id))
             .suggest("use another tool, or ask the user"));
     }
-    host.available(&entry.tool)?;
+    session.available(&entry.tool)?;
     session.brakes.before_server(entry.tool.id.source_and_owner())?;
 
     // hooks

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::{
     catalog::{Entry, Selected, View},
-    host::HostCore,
+    host::SessionCore,
     policy::Decision,
     tool_error::{ToolError, ToolErrorCode},
 };
@@ -18,7 +18,7 @@ const MAX_SELECTOR_CHARS: usize = 120;
 
 /// Resolves a selector in a view.
 pub(crate) fn resolve<'v>(
-    host: &HostCore,
+    session: &SessionCore,
     view: &'v View,
     selector: &str,
 ) -> Result<(&'v Arc<Entry>, &'v Decision), ToolError> {
@@ -35,13 +35,13 @@ pub(crate) fn resolve<'v>(
             error.details = Some(json!({ "ids": listed }));
             Err(error)
         }
-        Selected::None => Err(no_such_tool(host, view, selector)),
+        Selected::None => Err(no_such_tool(session, view, selector)),
     }
 }
 
 /// The error for a selector that names nothing in the view. A denied tool and one that never was are answered alike.
-fn no_such_tool(host: &HostCore, view: &View, selector: &str) -> ToolError {
-    if let Some(error) = late_or_quarantined(host, view, selector) {
+fn no_such_tool(session: &SessionCore, view: &View, selector: &str) -> ToolError {
+    if let Some(error) = late_or_quarantined(session, view, selector) {
         return error;
     }
     if selector.trim().is_empty() {
@@ -51,7 +51,7 @@ fn no_such_tool(host: &HostCore, view: &View, selector: &str) -> ToolError {
     if let Some(error) = of_unavailable_source(view, selector) {
         return error;
     }
-    let near = near_ids(host, view, selector);
+    let near = near_ids(session, view, selector);
     let message = format!("there is no tool \"{}\"", shown(selector));
     let suggestion = if near.is_empty() {
         "search for a tool that does what is needed, then call it by its id".to_owned()
@@ -76,15 +76,15 @@ fn of_unavailable_source(view: &View, selector: &str) -> Option<ToolError> {
 }
 
 /// A tool that this session could have but this run does not: it came after the run began, or it is quarantined.
-fn late_or_quarantined(host: &HostCore, view: &View, selector: &str) -> Option<ToolError> {
-    let live = host.live_view(view);
+fn late_or_quarantined(session: &SessionCore, view: &View, selector: &str) -> Option<ToolError> {
+    let live = session.live_view(view);
     if let Some(Selected::One(entry, _)) = live.as_ref().map(|live| live.select(selector)) {
         let message = format!("{} was not there when this run began", entry.tool.id);
         return Some(
             ToolError::new(ToolErrorCode::NotInScope, message).suggest("start another run; it will see the tool"),
         );
     }
-    let quarantined = host.quarantined_for(view, selector)?;
+    let quarantined = session.quarantined_for(view, selector)?;
     let message = format!("{} can not be used: {}", quarantined.id, quarantined.reason);
     Some(
         ToolError::new(ToolErrorCode::NotInScope, message)
@@ -94,7 +94,7 @@ fn late_or_quarantined(host: &HostCore, view: &View, selector: &str) -> Option<T
 
 /// At most three ids that may have been meant: first those whose name stands at the selector's end behind a prefix that
 /// models add (`functions.read`, `mcp__files__read`), then the nearest by spelling.
-fn near_ids(host: &HostCore, view: &View, selector: &str) -> Vec<String> {
+fn near_ids(session: &SessionCore, view: &View, selector: &str) -> Vec<String> {
     let mut near: Vec<String> = Vec::new();
     let tails = ["__", ".", "/", ":"].into_iter().filter_map(|mark| selector.rsplit_once(mark)).map(|(_, tail)| tail);
     for tail in tails {
@@ -104,7 +104,7 @@ fn near_ids(host: &HostCore, view: &View, selector: &str) -> Vec<String> {
             Selected::None => {}
         }
     }
-    near.extend(host.searchable(view).near_ids(selector));
+    near.extend(session.host().searchable(view).near_ids(selector));
     let mut seen = std::collections::HashSet::new();
     near.retain(|id| seen.insert(id.clone()));
     near.truncate(3);

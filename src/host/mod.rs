@@ -18,14 +18,13 @@ pub(crate) use session::SessionCore;
 pub use session::{CallOptions, RunOptions, Session};
 
 use crate::{
-    catalog::{Catalog, Selected, Tool, ToolDefinition, ToolId, View, absent_tool},
+    catalog::{Catalog, Selected, Tool, ToolId, View},
     dispatch::{Hooks, Sequential},
-    policy::{Approver, Decision, Effect, Policy, PolicyError, Preapprovals, Scope},
+    policy::{Approver, Decision, Policy, PolicyError, Preapprovals, Scope},
     sandbox::{Limits, Sandbox},
     search::Indexer,
-    source::{Quarantined, Source},
+    source::Source,
     telemetry::{LogSettings, Redactor},
-    tool_error::{ToolError, ToolErrorCode},
 };
 
 /// A host; clones are the same host.
@@ -61,7 +60,12 @@ impl Host {
 
     /// A session in a scope. An agent or profile that is not configured is refused.
     pub fn session(&self, scope: Scope) -> Result<Session, PolicyError> {
-        Session::new(self.0.clone(), scope)
+        self.session_with(scope, Vec::new())
+    }
+
+    /// A session that has sources of its own beside the host's: tools that came with a request, say.
+    pub fn session_with(&self, scope: Scope, own: Vec<Arc<dyn Source>>) -> Result<Session, PolicyError> {
+        Session::new(self.0.clone(), scope, own)
     }
 
     /// The catalog as the sources have it now, before policy: for the operator's eyes.
@@ -122,57 +126,6 @@ impl HostCore {
             let down: Vec<String> = view.unavailable_sources().iter().map(|(source, _)| source.clone()).collect();
             self.indexer.view(&tools, &down)
         })
-    }
-
-    /// The view that the session would have now, when the sources have changed since `view` was made.
-    pub(crate) fn live_view(&self, view: &View) -> Option<View> {
-        let catalog = self.catalog();
-        if Arc::ptr_eq(&catalog, view.catalog()) {
-            return None;
-        }
-        View::new(catalog, self.policy(), view.scope().clone()).ok()
-    }
-
-    /// A quarantined tool that the selector names and that policy would show.
-    pub(crate) fn quarantined_for(&self, view: &View, selector: &str) -> Option<Quarantined> {
-        let policy = self.policy();
-        let policy = policy.scoped(view.scope().clone()).ok()?;
-        let catalog = self.catalog();
-        let named = |id: &str| id == selector || id.splitn(3, ':').nth(2) == Some(selector);
-        let shown = |found: &&Quarantined| {
-            let mut parts = found.id.splitn(3, ':');
-            let (Some(source), Some(owner), Some(name)) = (parts.next(), parts.next(), parts.next()) else {
-                return false;
-            };
-            let definition = ToolDefinition { name: name.to_owned(), ..ToolDefinition::default() };
-            let id = ToolId::from_encoded(source, owner, name);
-            policy.decide(&absent_tool(id, definition)).effect != Effect::Deny
-        };
-        catalog.quarantined().iter().filter(|found| named(&found.id)).find(shown).cloned()
-    }
-
-    /// Whether the tool's source is up; a view may be older than the source's latest state.
-    pub(crate) fn available(&self, tool: &Tool) -> Result<(), ToolError> {
-        if tool.unavailable.is_none() {
-            return Ok(());
-        }
-        let live = self.catalog();
-        let live = live.position(tool.id.as_str()).map(|position| live.entries()[position].tool.clone());
-        match live.as_ref().map_or(&tool.unavailable, |live| &live.unavailable) {
-            None => Ok(()),
-            Some(reason) => Err(ToolError::new(
-                ToolErrorCode::ToolUnavailable,
-                format!("{} can not be called just now: {reason}", tool.id),
-            )
-            .suggest("try again later, or use a tool of another source")),
-        }
-    }
-
-    /// Whether the tool is not any more what it was when the run began.
-    pub(crate) fn has_changed(&self, tool: &Tool) -> bool {
-        let live = self.catalog();
-        live.position(tool.id.as_str())
-            .is_none_or(|position| live.entries()[position].tool.fingerprint() != tool.fingerprint())
     }
 
     /// The hooks that want to be asked about a tool.

@@ -15,13 +15,14 @@ use tokio_util::sync::CancellationToken;
 use super::{HostCore, InFlight};
 use crate::{
     bridge::{CodeBridge, StructuredResult},
-    catalog::{Entry, ProgressSink, View},
+    catalog::{Catalog, Entry, ProgressSink, Tool, ToolDefinition, ToolId, View, absent_tool},
     dispatch::{self, Brakes, CallOrigin, CallRequest, RawArguments, Reply, Surface},
     outcome::RunOutcome,
-    policy::{Approver, Decision, Grants, PolicyError, Role, Scope},
+    policy::{Approver, Decision, Effect, Gate, Grants, PolicyError, Role, Scope},
     sandbox::{Bridge, Limits, RunRequest, Sandbox, SandboxError},
+    source::{Quarantined, Source},
     telemetry::{CatalogFigures, Event, SessionLog, SourceCount},
-    tool_error::ToolError,
+    tool_error::{ToolError, ToolErrorCode},
 };
 
 /// A session; clones are the same session.
@@ -40,7 +41,11 @@ pub(crate) struct SessionCore {
     pub(crate) asking: tokio::sync::Mutex<()>,
     /// The log, opened by its first row.
     log: OnceLock<Option<SessionLog>>,
-    /// The view last made; good while catalog and policy are the same.
+    /// Sources that only this session has.
+    own: Vec<Arc<dyn Source>>,
+    /// The catalog of host and own sources last derived; held while one is derived.
+    catalog: Mutex<Option<Arc<Catalog>>>,
+    /// The view last made; good while catalog, policy and gate are the same.
     view: Mutex<Option<Arc<View>>>,
     calls: AtomicU64,
     lookups: AtomicU64,
@@ -87,7 +92,7 @@ impl std::fmt::Debug for RunOptions {
 }
 
 impl Session {
-    pub(super) fn new(host: Arc<HostCore>, mut scope: Scope) -> Result<Self, PolicyError> {
+    pub(super) fn new(host: Arc<HostCore>, mut scope: Scope, own: Vec<Arc<dyn Source>>) -> Result<Self, PolicyError> {
         let id: Arc<str> = scope.session.clone().map_or_else(fresh_id, Into::into);
         scope.session = Some(id.to_string());
         let policy = host.policy();
@@ -103,6 +108,8 @@ impl Session {
             brakes: Brakes::default(),
             asking: tokio::sync::Mutex::new(()),
             log: OnceLock::new(),
+            own,
+            catalog: Mutex::new(None),
             view: Mutex::new(None),
             calls: AtomicU64::new(0),
             lookups: AtomicU64::new(0),
@@ -228,17 +235,88 @@ impl SessionCore {
 
     /// The view of this moment; the same one while nothing has changed.
     pub(crate) fn view(&self) -> Arc<View> {
-        let (catalog, policy) = (self.host.catalog(), self.host.policy());
+        let (catalog, policy, gate) = (self.catalog(), self.host.policy(), self.gate());
         let mut last = self.view.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(view) = &*last
-            && view.is_of(&catalog, &policy)
+            && view.is_of(&catalog, &policy, gate.as_ref())
         {
             return view.clone();
         }
         // A policy that does not know the session's agent any more shows it nothing.
-        let view = View::new(catalog.clone(), policy.clone(), self.scope.clone())
+        let view = View::gated(catalog.clone(), policy.clone(), self.scope.clone(), gate)
             .unwrap_or_else(|_| View::nothing(catalog, policy, self.scope.clone()));
         last.insert(Arc::new(view)).clone()
+    }
+
+    /// The catalog of this session: the host's, with what only this session has.
+    pub(crate) fn catalog(&self) -> Arc<Catalog> {
+        let shared = self.host.catalog();
+        if self.own.is_empty() {
+            return shared;
+        }
+        let own = self.own.iter().map(|source| source.snapshot());
+        let snapshots: Vec<_> = shared.snapshots().iter().cloned().chain(own).collect();
+        let mut last = self.catalog.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(catalog) = last.as_ref().filter(|catalog| catalog.is_of(&snapshots)) {
+            return catalog.clone();
+        }
+        let derived = Arc::new(Catalog::derive(snapshots, Some(last.as_deref().unwrap_or(&shared))));
+        last.insert(derived).clone()
+    }
+
+    /// What skills have opened, in a session that has skills.
+    #[expect(clippy::unused_self, reason = "skills are not part of a session yet")]
+    fn gate(&self) -> Option<Arc<Gate>> {
+        None
+    }
+
+    /// The view that the session would have now, when its sources or what is open have changed since `view` was made.
+    pub(crate) fn live_view(&self, view: &View) -> Option<Arc<View>> {
+        let live = self.view();
+        let same = Arc::ptr_eq(live.catalog(), view.catalog()) && view.is_behind(live.gate());
+        (!same).then_some(live)
+    }
+
+    /// A quarantined tool that the selector names and that policy would show.
+    pub(crate) fn quarantined_for(&self, view: &View, selector: &str) -> Option<Quarantined> {
+        let policy = self.host.policy();
+        let policy = policy.scoped(view.scope().clone()).ok()?;
+        let catalog = self.catalog();
+        let named = |id: &str| id == selector || id.splitn(3, ':').nth(2) == Some(selector);
+        let shown = |found: &&Quarantined| {
+            let mut parts = found.id.splitn(3, ':');
+            let (Some(source), Some(owner), Some(name)) = (parts.next(), parts.next(), parts.next()) else {
+                return false;
+            };
+            let definition = ToolDefinition { name: name.to_owned(), ..ToolDefinition::default() };
+            let absent = absent_tool(ToolId::from_encoded(source, owner, name), definition);
+            view.gate().is_none_or(|gate| gate.holds(&absent)) && policy.decide(&absent).effect != Effect::Deny
+        };
+        catalog.quarantined().iter().filter(|found| named(&found.id)).find(shown).cloned()
+    }
+
+    /// Whether the tool's source is up; a view may be older than the source's latest state.
+    pub(crate) fn available(&self, tool: &Tool) -> Result<(), ToolError> {
+        if tool.unavailable.is_none() {
+            return Ok(());
+        }
+        let live = self.catalog();
+        let live = live.position(tool.id.as_str()).map(|position| live.entries()[position].tool.clone());
+        match live.as_ref().map_or(&tool.unavailable, |live| &live.unavailable) {
+            None => Ok(()),
+            Some(reason) => Err(ToolError::new(
+                ToolErrorCode::ToolUnavailable,
+                format!("{} can not be called just now: {reason}", tool.id),
+            )
+            .suggest("try again later, or use a tool of another source")),
+        }
+    }
+
+    /// Whether the tool is not any more what it was when the run began.
+    pub(crate) fn has_changed(&self, tool: &Tool) -> bool {
+        let live = self.catalog();
+        live.position(tool.id.as_str())
+            .is_none_or(|position| live.entries()[position].tool.fingerprint() != tool.fingerprint())
     }
 
     /// The decision of a view, or a stricter one that has come since.

@@ -6,9 +6,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Role,
+    Role, ToolSet,
     pattern::{Pattern, Patterns, compile},
-    rule::{CompiledRule, Effect, Rule, decoded, in_group},
+    rule::{CompiledRule, Effect, Rule, in_group},
 };
 use crate::catalog::Tool;
 
@@ -146,7 +146,7 @@ pub struct Policy {
     rules: Vec<CompiledRule>,
     owner_only: Vec<Pattern>,
     agents: BTreeMap<String, Agent>,
-    profiles: BTreeMap<String, Profile>,
+    profiles: BTreeMap<String, ToolSet>,
     sequential: Vec<Pattern>,
     direct: Vec<Pattern>,
     danger: Vec<Pattern>,
@@ -158,12 +158,6 @@ struct Agent {
     role: Option<Role>,
     profile: Option<String>,
     rules: Vec<CompiledRule>,
-}
-
-#[derive(Debug)]
-struct Profile {
-    tools: Vec<Pattern>,
-    integrations: Vec<Pattern>,
 }
 
 impl Policy {
@@ -180,8 +174,7 @@ impl Policy {
         };
         let mut profiles = BTreeMap::new();
         for (name, profile) in &settings.profiles {
-            let compiled = Profile { tools: compile(&profile.tools)?, integrations: compile(&profile.integrations)? };
-            profiles.insert(name.clone(), compiled);
+            profiles.insert(name.clone(), ToolSet::new(profile)?);
         }
         let mut agents = BTreeMap::new();
         for (name, agent) in &settings.agents {
@@ -240,7 +233,7 @@ impl Policy {
     }
 }
 
-fn unknown_profile(profile: &str, profiles: &BTreeMap<String, Profile>) -> PolicyError {
+fn unknown_profile(profile: &str, profiles: &BTreeMap<String, ToolSet>) -> PolicyError {
     PolicyError::UnknownProfile { profile: profile.to_owned(), known: listed(profiles.keys()) }
 }
 
@@ -254,7 +247,7 @@ fn listed<'a>(names: impl Iterator<Item = &'a String>) -> String {
 pub struct ScopePolicy<'a> {
     policy: &'a Policy,
     agent: Option<&'a Agent>,
-    profile: Option<&'a Profile>,
+    profile: Option<&'a ToolSet>,
     role: Role,
     scope: Scope,
 }
@@ -313,14 +306,6 @@ impl ScopePolicy<'_> {
             _ if danger => decision(Effect::Ask, "danger", Some("the tool may destroy something".to_owned())),
             _ => decision(Effect::Allow, "default", None),
         }
-    }
-}
-
-impl Profile {
-    fn holds(&self, tool: &Tool) -> bool {
-        let owner = decoded(tool.id.owner());
-        in_group(&self.tools, &tool.id)
-            || self.integrations.iter().any(|pattern| pattern.matches(tool.id.owner()) || pattern.matches(&owner))
     }
 }
 

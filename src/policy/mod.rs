@@ -5,6 +5,7 @@
 
 mod approval;
 mod decision;
+mod gate;
 mod pattern;
 mod role;
 mod rule;
@@ -14,6 +15,7 @@ pub use approval::{
     Preapprovals,
 };
 pub use decision::{AgentSettings, Decision, Policy, PolicyError, PolicySettings, ProfileSettings, Scope, ScopePolicy};
+pub use gate::{Door, Gate, ToolSet};
 pub use pattern::{Pattern, Patterns};
 pub use role::Role;
 pub use rule::{Effect, Match, MatchFields, Matcher, Rule};
