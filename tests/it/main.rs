@@ -10,6 +10,7 @@ mod config_cli;
 mod confine;
 mod confine_needs;
 mod confine_syscalls;
+mod conformance;
 mod dispatch;
 mod docs;
 mod doctor;
