@@ -89,6 +89,7 @@ async fn serve(
         Ok(sandbox) => Some(Arc::new(sandbox)),
         Err(error) => {
             printer::warn(&format!("no program can run on this machine: {error}"));
+            printer::note("mode code becomes tools: clients see tool_search, tool_describe, tool_call instead");
             options.no_sandbox = Some(error.to_string());
             None
         }

@@ -14,6 +14,7 @@ mod conformance;
 mod dispatch;
 mod docs;
 mod doctor;
+mod fallback;
 mod hostile;
 mod install;
 mod lab;

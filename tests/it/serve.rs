@@ -469,11 +469,11 @@ pub(crate) fn initialize() -> [Value; 2] {
     ]
 }
 
-fn request(id: u32, name: &str, arguments: &Value) -> Value {
+pub(crate) fn request(id: u32, name: &str, arguments: &Value) -> Value {
     json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": { "name": name, "arguments": arguments } })
 }
 
-fn answer(answers: &[Value], id: u32) -> &Value {
+pub(crate) fn answer(answers: &[Value], id: u32) -> &Value {
     answers.iter().find(|answer| answer["id"] == id).unwrap_or_else(|| panic!("no answer to {id}: {answers:?}"))
 }
 
