@@ -1,5 +1,6 @@
 //! The model-facing surface: `tool_search_code`, the three structured tools, and which of them a model sees.
 
+mod bounded;
 mod code;
 mod lookup;
 mod mode;

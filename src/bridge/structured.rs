@@ -7,7 +7,10 @@
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::lookup::{self, Ids, MAX_DESCRIBED, Queries};
+use super::{
+    bounded::bounded,
+    lookup::{self, Ids, MAX_DESCRIBED, Queries},
+};
 use crate::{
     dispatch::{self, CallOrigin, CallRequest, RawArguments, Surface},
     host::{CallOptions, SessionCore},
@@ -137,7 +140,11 @@ pub(crate) async fn tool_call(session: &SessionCore, input: Value, options: Call
             dispatch::dispatch(session, &view, request).await.map(|reply| reply.json)
         }
     };
-    StructuredResult::of(outcome)
+    let mut result = StructuredResult::of(outcome);
+    if !result.is_error {
+        result.value = bounded(result.value, session.host().limits.max_output_bytes);
+    }
+    result
 }
 
 #[derive(Debug, PartialEq)]

@@ -5,6 +5,7 @@ use toolbridge::{
     bridge::structured_tools,
     host::{CallOptions, Host, Session},
     policy::Scope,
+    sandbox::Limits,
 };
 
 use crate::dispatch::{anything, echo};
@@ -94,6 +95,26 @@ async fn the_same_search_over_and_over_is_ended() {
     }
     tool_call(&session, json!({ "id": "ping" })).await;
     assert!(!session.tool_search(json!({ "query": "read a file" })).is_error, "a call between starts anew");
+}
+
+#[tokio::test]
+async fn a_result_that_is_too_large_for_a_model_is_cut_as_a_programs_value_is() {
+    let limits = Limits { max_output_bytes: 2_048, ..Limits::default() };
+    let host = Host::builder().tool(echo("echo", anything())).limits(limits).build().unwrap();
+    let session = host.session(Scope::default()).unwrap();
+    let (is_error, small) = tool_call(&session, json!({ "id": "echo", "args": { "text": "x".repeat(500) } })).await;
+    assert_eq!((is_error, small["result"]["details"]["text"].as_str().unwrap().len()), (false, 500));
+    let (is_error, large) = tool_call(&session, json!({ "id": "echo", "args": { "text": "é".repeat(5_000) } })).await;
+    let details = &large["result"]["details"];
+    assert!(!is_error && details.to_string().len() <= 2_048, "{large}");
+    assert_eq!(details["truncated"], true);
+    let prefix = details["prefix"].as_str().unwrap();
+    assert!(prefix.starts_with("{\"text\":\"éé"), "{prefix}");
+    assert_eq!(
+        prefix.len() as u64 + details["omittedBytes"].as_u64().unwrap(),
+        10_000 + "{\"text\":\"\"}".len() as u64
+    );
+    assert!(large.to_string().len() < 2_400, "the text block went too: {large}");
 }
 
 #[tokio::test]
