@@ -11,6 +11,7 @@ mod view;
 
 pub use build::{Catalog, Entry, SourceInfo};
 pub use descriptor::Descriptor;
+pub(crate) use schema::kind;
 pub use schema::{ContentHash, MEMORY_BUDGET_BYTES, MEMORY_SCHEMA_BYTES, Schema};
 pub use tool::{Annotations, Invocation, Invoke, Progress, ProgressSink, Tool, ToolDefinition, ToolId, ToolOutput};
 pub(crate) use view::absent_tool;

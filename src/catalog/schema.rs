@@ -30,6 +30,18 @@ pub const MEMORY_SCHEMA_BYTES: usize = 16 * 1024;
 /// Identifies a content: SHA-256 of the compact JSON text.
 pub type ContentHash = [u8; 32];
 
+/// What a JSON value is, for a sentence.
+pub(crate) fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}
+
 /// A shared handle of one schema; cloning is cheap.
 #[derive(Clone)]
 pub struct Schema(Arc<Held>);

@@ -10,6 +10,8 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
+use super::schema::kind;
+
 /// Subschemas that apply to one and the same value.
 pub(super) const MAX_IN_PLACE_COST: u64 = 20_000;
 /// Subschemas of one document.
@@ -285,17 +287,6 @@ fn percent_decoded(fragment: &str) -> String {
 
 fn shown(path: &str) -> String {
     if path.is_empty() { "the schema".to_owned() } else { path.chars().take(120).collect() }
-}
-
-fn kind(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "a boolean",
-        Value::Number(_) => "a number",
-        Value::String(_) => "text",
-        Value::Array(_) => "a list",
-        Value::Object(_) => "an object",
-    }
 }
 
 #[cfg(test)]

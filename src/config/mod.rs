@@ -268,7 +268,7 @@ fn load_text(
     let mut validator = validator(options, &base, &workspace, inputs);
     validator.warnings = warnings;
     if !trusted {
-        let reason = format!("{name} has not been trusted yet; look at it, then run `toolbridge trust`");
+        let reason = format!("{name} is not trusted yet (`toolbridge trust`)");
         let mut settings = validator.settings(&RawConfig::default()).map_err(unusable)?;
         settings.plugins.paths.clear();
         settings.mcp_servers = entries.keys().map(|name| Validator::broken_server(name, reason.clone())).collect();

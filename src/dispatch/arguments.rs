@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::json_text;
 use crate::{
-    catalog::Entry,
+    catalog::{Entry, kind},
     tool_error::{ToolError, ToolErrorCode},
 };
 
@@ -410,15 +410,4 @@ fn clipped(text: &str, max_chars: usize) -> String {
 
 fn shown(path: &str) -> &str {
     if path.is_empty() { "arguments" } else { path }
-}
-
-fn kind(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "a boolean",
-        Value::Number(_) => "a number",
-        Value::String(_) => "text",
-        Value::Array(_) => "a list",
-        Value::Object(_) => "an object",
-    }
 }
