@@ -9,6 +9,7 @@ pub mod cli;
 pub mod config;
 pub mod dispatch;
 pub mod host;
+pub mod mock_provider;
 pub mod outcome;
 pub mod policy;
 pub mod protocol;

@@ -13,6 +13,7 @@ mod host;
 mod init;
 mod install;
 mod login;
+mod mock_provider;
 mod printer;
 mod run;
 mod serve;
@@ -52,6 +53,7 @@ enum Verb {
     Eval(eval::EvalArgs),
     Login(login::LoginArgs),
     Logout(login::LogoutArgs),
+    MockProvider(mock_provider::MockProviderArgs),
     Completions(completions::CompletionsArgs),
 }
 
@@ -81,6 +83,7 @@ pub fn main() -> ExitCode {
         Verb::Eval(args) => eval::run(&args),
         Verb::Login(args) => login::login(&args),
         Verb::Logout(args) => login::logout(&args),
+        Verb::MockProvider(args) => mock_provider::run(&args),
         Verb::Completions(args) => completions::run(&args),
     };
     result.unwrap_or_else(|error| {

@@ -22,6 +22,7 @@ mod mcp;
 mod mcp_host;
 mod mcp_http;
 mod mcp_peers;
+mod mock_provider;
 mod native;
 mod plugin;
 mod policy;
