@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 pub use super::raw::{BridgeMode, Enabled, NativeTool, SandboxLevel};
 pub use super::section::{
-    AgentLoopSettings, GatewayKey, GatewaySettings, ProviderSettings, SkillState, SkillsSettings,
+    AgentLoopSettings, GatewayKey, GatewaySettings, ModelSettings, ProviderSettings, SkillState, SkillsSettings,
 };
 use crate::{
     policy::{AgentSettings, Match, PolicySettings, ProfileSettings, Role, Rule},
@@ -86,7 +86,7 @@ pub struct Settings {
     pub limits: Limits,
     /// Skills; read, without effect in this version.
     pub skills: SkillsSettings,
-    /// The gateway; of it only the keys (as tokens of `serve`) and the models' context windows have an effect in this version.
+    /// The gateway; its keys are also tokens of `serve --http`.
     pub gateway: GatewaySettings,
     /// The agent loop; read, without effect in this version.
     pub agent: AgentLoopSettings,
@@ -454,15 +454,6 @@ impl Settings {
                 "maxHeapBytes" | "maxMemoryBytes" => all["sandbox"][name] = value.clone(),
                 "approvalTimeoutMs" => all["approvals"] = json!({ "timeoutMs": value }),
                 _ => all["tools"]["toolSearch"][name] = value.clone(),
-            }
-        }
-        for provider in all["gateway"]["providers"].as_object_mut().into_iter().flat_map(|all| all.values_mut()) {
-            let windows = provider["contextWindows"].take();
-            let models = windows.as_object().into_iter().flatten();
-            let models = models.map(|(model, window)| (model.clone(), json!({ "contextWindow": window })));
-            provider["models"] = Value::Object(models.collect());
-            if let Some(provider) = provider.as_object_mut() {
-                provider.remove("contextWindows");
             }
         }
         all

@@ -209,7 +209,6 @@ impl Validator<'_> {
             .collect()
     }
 
-    /// A key that has no value is left out and said so: it must never be the empty key.
     /// One server, or none when it is switched off or would be toolbridge itself.
     pub(super) fn server(&mut self, name: &str, raw: &RawServer) -> Option<ServerSettings> {
         let place = format!("mcpServers.{name}");

@@ -16,7 +16,6 @@ mod elicit;
 mod handler;
 mod http;
 mod logging;
-mod names;
 mod running;
 mod stdio;
 mod surface;

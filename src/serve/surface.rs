@@ -1,30 +1,23 @@
 //! What one client sees: the tools of its mode, built from the catalog of this moment, byte for byte the same as long as that
 //! catalog is.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::sync::Arc;
 
 use rmcp::model::{JsonObject, Tool as OfferedTool, ToolAnnotations};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::{ServeOptions, Shared, directory::directory, names::Names};
+use super::{ServeOptions, Shared, directory::directory};
 use crate::{
     bridge::{
-        self, CODE_TOOL, Mode, ModeChoice, ModeInput, code_tool_description, code_tool_input, code_tool_output,
-        structured_tools,
+        self, CODE_TOOL, CONTROL_NAMES, Mode, ModeChoice, ModeInput, Names, SchemaTokens, code_tool_description,
+        code_tool_input, code_tool_output, structured_tools,
     },
-    catalog::{Annotations, ContentHash, Schema, Selected, Tool, ToolDefinition, ToolId, View, absent_tool},
+    catalog::{Annotations, ContentHash, Schema, Selected, Tool, ToolId, View},
     config::Enabled,
     host::Session,
-    policy::Effect,
     telemetry::{Event, count_tokens},
 };
-
-/// Names that stand for the bridge itself.
-const CONTROL_NAMES: [&str; 4] = [CODE_TOOL, "tool_search", "tool_describe", "tool_call"];
 
 /// The tools that one client sees, and what their names mean.
 #[derive(Debug)]
@@ -67,11 +60,10 @@ impl Surface {
     }
 }
 
-/// Makes surfaces; what counting has cost once is remembered by content.
+/// Makes surfaces.
 #[derive(Debug, Default)]
 pub(super) struct Surfaces {
-    /// Tokens of single tools. Held for look-ups and while a catalog is counted, never across an await.
-    counted: Mutex<HashMap<ContentHash, u32>>,
+    tokens: SchemaTokens,
 }
 
 impl Surfaces {
@@ -85,7 +77,7 @@ impl Surfaces {
             wanted: options.wanted,
             threshold_pct: options.threshold_pct,
             context_window: options.context_window,
-            direct_tokens: if options.enabled == Enabled::Auto { self.tokens(&view) } else { 0 },
+            direct_tokens: if options.enabled == Enabled::Auto { self.tokens.of(&view) } else { 0 },
             client,
             direct_clients: &options.direct_clients,
             no_sandbox: options.no_sandbox.as_deref(),
@@ -113,48 +105,15 @@ impl Surfaces {
         });
         Surface { view, choice, tools, names, fingerprint }
     }
-
-    /// Tokens that all schemas of a view cost, as providers count them: name, description, input schema.
-    fn tokens(&self, view: &View) -> u64 {
-        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut seen = HashMap::with_capacity(view.len());
-        let mut total = 0;
-        for (entry, _) in view.tools() {
-            let tool = &entry.tool;
-            let tokens = counted.get(tool.fingerprint()).copied().unwrap_or_else(|| schema_tokens(tool));
-            seen.insert(*tool.fingerprint(), tokens);
-            total += u64::from(tokens);
-        }
-        // What another session's view holds is counted again if need be; what nobody has any more is forgotten.
-        if counted.len() > 2 * seen.len() + 1_000 {
-            counted.clear();
-        }
-        counted.extend(seen);
-        total
-    }
 }
 
-fn schema_tokens(tool: &Tool) -> u32 {
-    let definition = &tool.definition;
-    let text = format!("{}\n{}\n{}", definition.name, definition.description, definition.input_schema.value());
-    u32::try_from(count_tokens(&text)).unwrap_or(u32::MAX)
-}
-
-/// The control tool that a rule removes from this session, if one does. Profiles and roles say which tools there are, not how
-/// they are reached.
+/// The control tool that a rule removes from this session, if one does.
 fn removed_control(view: &View, options: &ServeOptions) -> Option<&'static str> {
-    let policy = view.policy();
-    let scoped = policy.scoped(view.scope().clone()).ok()?;
-    let needed = match options.wanted {
-        crate::config::BridgeMode::Code if options.no_sandbox.is_none() => &CONTROL_NAMES[..1],
-        _ => &CONTROL_NAMES[1..],
+    let mode = match options.wanted {
+        crate::config::BridgeMode::Code if options.no_sandbox.is_none() => Mode::Code,
+        _ => Mode::Tools,
     };
-    needed.iter().copied().find(|name| {
-        let annotations = Annotations { read_only_hint: Some(true), ..Annotations::default() };
-        let definition = ToolDefinition { name: (*name).to_owned(), annotations, ..ToolDefinition::default() };
-        let decision = scoped.decide(&absent_tool(ToolId::new("openclaw", "core", name), definition));
-        decision.effect == Effect::Deny && !decision.rule.starts_with("profile ")
-    })
+    bridge::removed_control(view, mode)
 }
 
 fn code_tool(view: &View, options: &ServeOptions) -> OfferedTool {

@@ -7,26 +7,30 @@ use sha2::{Digest, Sha256};
 
 use crate::catalog::{ToolId, View};
 
-/// Providers take 64 characters, and clients put the server's name before it (`mcp__toolbridge__`).
+/// Characters that providers take.
+const PROVIDER_NAME_CHARS: usize = 64;
+/// Clients put the server's name before it (`mcp__toolbridge__`).
 const MAX_NAME_CHARS: usize = 47;
 /// Characters of a hash that tells two alike names apart.
 const HASH_CHARS: usize = 8;
 
 /// Names of the tools of one view, and back.
 #[derive(Debug, Default)]
-pub(super) struct Names {
+pub(crate) struct Names {
     by_name: HashMap<String, ToolId>,
     by_id: HashMap<ToolId, String>,
 }
 
 impl Names {
-    /// Names every tool of a view; `taken` are names that stand for something else.
-    pub(super) fn of(view: &View, taken: &[&str]) -> Self {
+    /// Names every tool of a view; `taken` are names that stand for something else. A client's own tools (which come first
+    /// in every view) keep the names that the client gave them, wherever a provider takes those.
+    pub(crate) fn of(view: &View, taken: &[&str]) -> Self {
         let mut names = Self::default();
         for (entry, _) in view.tools() {
             let id = &entry.tool.id;
             let mut name = plain_name(id);
-            if taken.contains(&name.as_str()) || names.by_name.contains_key(&name) {
+            let is_taken = id.source() != "client" && taken.contains(&name.as_str());
+            if is_taken || names.by_name.contains_key(&name) {
                 name = hashed(&name, id);
             }
             names.by_name.insert(name.clone(), id.clone());
@@ -36,25 +40,27 @@ impl Names {
     }
 
     /// The name of a tool.
-    pub(super) fn name(&self, id: &ToolId) -> Option<&str> {
+    pub(crate) fn name(&self, id: &ToolId) -> Option<&str> {
         self.by_id.get(id).map(String::as_str)
     }
 
     /// The tool with a name.
-    pub(super) fn tool(&self, name: &str) -> Option<&ToolId> {
+    pub(crate) fn tool(&self, name: &str) -> Option<&ToolId> {
         self.by_name.get(name)
     }
 }
 
-/// `owner__name`, a native tool's bare name; with a hash of the id where characters had to go.
+/// `owner__name`, a native or client tool's bare name; with a hash of the id where characters had to go.
 fn plain_name(id: &ToolId) -> String {
-    let wanted = if id.source() == "openclaw" && id.owner() == "core" {
+    let own = id.source() == "client";
+    let wanted = if own || (id.source() == "openclaw" && id.owner() == "core") {
         id.name().to_owned()
     } else {
         format!("{}__{}", id.owner(), id.name())
     };
     let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-    if !wanted.is_empty() && wanted.len() <= MAX_NAME_CHARS && wanted.chars().all(fits) {
+    let max_chars = if own { PROVIDER_NAME_CHARS } else { MAX_NAME_CHARS };
+    if !wanted.is_empty() && wanted.len() <= max_chars && wanted.chars().all(fits) {
         return wanted;
     }
     let safe: String = wanted.chars().map(|c| if fits(c) { c } else { '_' }).collect();
