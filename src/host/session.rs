@@ -29,8 +29,19 @@ use crate::{
 #[derive(Clone)]
 pub struct Session(Arc<SessionCore>);
 
-/// What the calls of one session share.
+/// A session as one request uses it: what all its calls share, and the tools that came along.
 pub(crate) struct SessionCore {
+    shared: Arc<Shared>,
+    /// Sources that the host does not have.
+    own: Vec<Arc<dyn Source>>,
+    /// The catalog of host and own sources last derived; held while one is derived.
+    catalog: Mutex<Option<Arc<Catalog>>>,
+    /// The view last made; good while catalog, policy and gate are the same.
+    view: Mutex<Option<Arc<View>>>,
+}
+
+/// What the calls of one session share.
+pub(crate) struct Shared {
     host: Arc<HostCore>,
     pub(crate) id: Arc<str>,
     pub(crate) scope: Scope,
@@ -41,12 +52,6 @@ pub(crate) struct SessionCore {
     pub(crate) asking: tokio::sync::Mutex<()>,
     /// The log, opened by its first row.
     log: OnceLock<Option<SessionLog>>,
-    /// Sources that only this session has.
-    own: Vec<Arc<dyn Source>>,
-    /// The catalog of host and own sources last derived; held while one is derived.
-    catalog: Mutex<Option<Arc<Catalog>>>,
-    /// The view last made; good while catalog, policy and gate are the same.
-    view: Mutex<Option<Arc<View>>>,
     calls: AtomicU64,
     lookups: AtomicU64,
     executed: AtomicU64,
@@ -99,7 +104,7 @@ impl Session {
         let scoped = policy.scoped(scope)?;
         let (scope, role) = (scoped.scope().clone(), scoped.role());
         drop(policy);
-        Ok(Self(Arc::new(SessionCore {
+        let shared = Shared {
             host,
             id,
             scope,
@@ -108,14 +113,19 @@ impl Session {
             brakes: Brakes::default(),
             asking: tokio::sync::Mutex::new(()),
             log: OnceLock::new(),
-            own,
-            catalog: Mutex::new(None),
-            view: Mutex::new(None),
             calls: AtomicU64::new(0),
             lookups: AtomicU64::new(0),
             executed: AtomicU64::new(0),
             runs: AtomicU64::new(0),
-        })))
+        };
+        Ok(Self(Arc::new(SessionCore::new(Arc::new(shared), own))))
+    }
+
+    /// The same session (its id, log, grants and counts) with other sources of its own: what a client brings along with one
+    /// request. Requests of one session may bring different tools at the same time.
+    #[must_use]
+    pub fn with_sources(&self, own: Vec<Arc<dyn Source>>) -> Self {
+        Self(Arc::new(SessionCore::new(self.0.shared.clone(), own)))
     }
 
     /// Its id, unique unless the front door named it.
@@ -211,7 +221,19 @@ impl std::fmt::Debug for Session {
     }
 }
 
+impl std::ops::Deref for SessionCore {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.shared
+    }
+}
+
 impl SessionCore {
+    fn new(shared: Arc<Shared>, own: Vec<Arc<dyn Source>>) -> Self {
+        Self { shared, own, catalog: Mutex::new(None), view: Mutex::new(None) }
+    }
+
     pub(crate) fn host(&self) -> &HostCore {
         &self.host
     }
