@@ -8,6 +8,7 @@ pub mod catalog;
 pub mod cli;
 pub mod config;
 pub mod dispatch;
+pub mod gateway;
 pub mod host;
 pub mod mock_provider;
 pub mod outcome;

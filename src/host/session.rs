@@ -204,6 +204,11 @@ impl Session {
         }
     }
 
+    /// The limits of its runs.
+    pub fn limits(&self) -> &Limits {
+        &self.0.host.limits
+    }
+
     /// Its role.
     pub fn role(&self) -> Role {
         self.0.role

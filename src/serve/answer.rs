@@ -24,8 +24,38 @@ const MAX_LISTED_CALLS: usize = 30;
 /// Bytes of an error's details that its text repeats.
 const MAX_DETAILS_BYTES: usize = 1_000;
 
+/// What a model reads about what happened, where nothing but text can be given back.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct ModelText {
+    pub(crate) text: String,
+    pub(crate) is_error: bool,
+    /// Images, audio and resources, as MCP writes them.
+    pub(crate) blocks: Vec<Value>,
+}
+
+impl From<CallToolResult> for ModelText {
+    fn from(result: CallToolResult) -> Self {
+        let is_error = result.is_error == Some(true);
+        let (mut text, mut blocks) = (String::new(), Vec::new());
+        for block in result.content {
+            let block = serde_json::to_value(block).unwrap_or_default();
+            match text_of(&block) {
+                Some(words) => line_of(&mut text, format_args!("{words}")),
+                None => blocks.push(block),
+            }
+        }
+        if text.is_empty()
+            && blocks.is_empty()
+            && let Some(structured) = result.structured_content
+        {
+            text = structured.to_string();
+        }
+        Self { text, is_error, blocks }
+    }
+}
+
 /// The answer of `tool_search_code`.
-pub(super) fn of_run(mut outcome: RunOutcome) -> CallToolResult {
+pub(crate) fn of_run(mut outcome: RunOutcome) -> CallToolResult {
     let mut blocks = Vec::new();
     let mut text = String::new();
     match (&mut outcome.value, &outcome.error) {
@@ -65,7 +95,7 @@ pub(super) fn of_waiting(id: &str, elapsed: Duration, pending: &[(String, Durati
 }
 
 /// The answer of `tool_search`, `tool_describe` and `tool_call`.
-pub(super) fn of_structured(result: StructuredResult) -> CallToolResult {
+pub(crate) fn of_structured(result: StructuredResult) -> CallToolResult {
     let StructuredResult { is_error, value } = result;
     if is_error {
         return match serde_json::from_value::<ToolError>(value.clone()) {
@@ -99,7 +129,7 @@ fn of_called(mut value: Value) -> CallToolResult {
 ///
 /// `declared`: the tool declares what its structured content is. Some clients hold an error to that too, so a `ToolError`
 /// then goes into `_meta` instead.
-pub(super) fn of_direct(reply: Result<Reply, ToolError>, declared: bool) -> CallToolResult {
+pub(crate) fn of_direct(reply: Result<Reply, ToolError>, declared: bool) -> CallToolResult {
     let reply = match reply {
         Ok(reply) => reply,
         Err(error) => {
@@ -128,7 +158,7 @@ pub(super) fn of_direct(reply: Result<Reply, ToolError>, declared: bool) -> Call
 }
 
 /// A failed call.
-pub(super) fn of_error(mut error: ToolError) -> CallToolResult {
+pub(crate) fn of_error(mut error: ToolError) -> CallToolResult {
     let mut text = String::new();
     tool_error(&mut text, &error);
     let mut blocks = Vec::new();

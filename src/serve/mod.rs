@@ -8,7 +8,7 @@
 //! tool. What goes wrong inside a call is a result that a model can read. What a client leaves behind when it vanishes ends by
 //! itself.
 
-mod answer;
+pub(crate) mod answer;
 mod attend;
 mod connection;
 mod directory;

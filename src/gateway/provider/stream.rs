@@ -1,0 +1,77 @@
+//! A provider's stream of events.
+//!
+//! Invariant: an event is passed on whole or not at all; silence longer than configured and a broken connection are errors.
+//! Whether the stream was complete is for the reader to say: each API has its own last event.
+
+use std::pin::Pin;
+
+use bytes::Bytes;
+use futures::{Stream, StreamExt};
+use reqwest::Response;
+use serde_json::Value;
+use sse_stream::{Error as SseError, Sse, SseStream};
+
+use super::{Provider, ProviderError, error};
+
+/// Bytes of one event.
+const MAX_EVENT_BYTES: usize = 16 * 1024 * 1024;
+
+/// The events of one answer. Dropping it closes the connection.
+pub struct EventStream {
+    provider: Provider,
+    events: Pin<Box<dyn Stream<Item = Result<Sse, SseError>> + Send>>,
+    /// The request, so that an error in the stream does not repeat it.
+    sent: Bytes,
+    ended: bool,
+}
+
+impl EventStream {
+    pub(super) fn new(provider: Provider, response: Response, sent: Bytes) -> Self {
+        let events = SseStream::from_bytes_stream(response.bytes_stream());
+        Self { provider, events: Box::pin(events), sent, ended: false }
+    }
+
+    /// The next event's data; `None` when the stream has ended (by `[DONE]` or by itself).
+    pub async fn next(&mut self) -> Result<Option<Value>, ProviderError> {
+        let name = || self.provider.name().to_owned();
+        loop {
+            if self.ended {
+                return Ok(None);
+            }
+            let idle = self.provider.settings().idle_timeout;
+            let data = match tokio::time::timeout(idle, self.events.next()).await {
+                Err(_) => return Err(self.provider.timed_out("was silent")),
+                Ok(None) => {
+                    self.ended = true;
+                    return Ok(None);
+                }
+                Ok(Some(Err(SseError::Body(_)))) => return Err(ProviderError::Interrupted { provider: name() }),
+                Ok(Some(Err(_))) => {
+                    return Err(ProviderError::Malformed { provider: name(), reason: "it is not a stream of events" });
+                }
+                Ok(Some(Ok(event))) => event.data,
+            };
+            let Some(data) = data.filter(|data| !data.trim().is_empty()) else { continue };
+            if data.trim() == "[DONE]" {
+                self.ended = true;
+                return Ok(None);
+            }
+            if data.len() > MAX_EVENT_BYTES {
+                return Err(ProviderError::Malformed { provider: name(), reason: "an event is too large" });
+            }
+            let event: Value = serde_json::from_str(&data)
+                .map_err(|_| ProviderError::Malformed { provider: name(), reason: "an event is not JSON" })?;
+            if event.get("error").is_some_and(|error| !error.is_null()) && event.get("type").is_none() {
+                let redactor = &self.provider.0.redactor;
+                return Err(error::refused(&name(), 502, None, data.as_bytes(), &self.sent, redactor));
+            }
+            return Ok(Some(event));
+        }
+    }
+}
+
+impl std::fmt::Debug for EventStream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EventStream").field("provider", &self.provider).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,296 @@
+//! The tools of one turn, apart from HTTP: what a model is offered, and what its calls mean.
+//!
+//! [`Turns::tools`] decides the mode and gives the declarations; [`Execution`] runs the calls of one assistant message. The
+//! gateway's routes and the agent loop use the same two pieces. Invariant: whatever a model calls goes through its session,
+//! and so through the one dispatch path; nothing here calls a tool. A name that nobody declared is answered as a tool error.
+
+mod declare;
+mod execute;
+mod extras;
+mod strict;
+
+use std::{collections::HashMap, sync::Arc};
+
+use serde_json::Value;
+
+pub use declare::Declared;
+pub use execute::{Execution, ModelCall, Step, ToolAnswer};
+pub use extras::{ExtraTool, ExtraWork, Extras};
+
+use crate::{
+    bridge::{
+        self, CODE_TOOL, CONTROL_NAMES, Mode, ModeChoice, ModeInput, Names, SchemaTokens, code_tool_description,
+        code_tool_input, structured_tools,
+    },
+    catalog::{Selected, Tool, ToolId, View},
+    config::{BridgeMode, Enabled, ToolSearchSettings},
+    host::Session,
+};
+
+/// Put before a bridge tool's name when the client has a tool that is called the same.
+const OWN_PREFIX: &str = "toolbridge_";
+
+/// What the choice of mode depends on beside the request; made once.
+#[derive(Debug)]
+pub struct Turns {
+    enabled: Enabled,
+    wanted: BridgeMode,
+    threshold_pct: f64,
+    context_window: u64,
+    no_sandbox: Option<String>,
+    tokens: SchemaTokens,
+}
+
+/// A mode that somebody asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ModeWish {
+    /// Every schema.
+    Direct,
+    /// `tool_search_code`.
+    Code,
+    /// The three structured tools.
+    Tools,
+    /// By the size of the schemas.
+    Auto,
+}
+
+impl ModeWish {
+    /// Reads `direct`, `code`, `tools` or `auto`.
+    pub fn parse(word: &str) -> Option<Self> {
+        match word {
+            "direct" => Some(Self::Direct),
+            "code" => Some(Self::Code),
+            "tools" => Some(Self::Tools),
+            "auto" => Some(Self::Auto),
+            _ => None,
+        }
+    }
+}
+
+/// What one turn asks for.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct Asked<'a> {
+    /// The mode, when it is not the configured one.
+    pub mode: Option<ModeWish>,
+    /// The model's context window in tokens, when it is known.
+    pub context_window: Option<u64>,
+    /// The tools that the client brought, as the session has them.
+    pub client_tools: &'a [ClientTool],
+    /// Names of tools that are shown by themselves whatever the mode is, because the request names them.
+    pub exposed: &'a [String],
+    /// Whether the provider takes only strict schemas.
+    pub strict: bool,
+}
+
+/// A tool that a client brought.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClientTool {
+    /// Its name, as the client gave it.
+    pub name: String,
+    /// What it does.
+    pub description: String,
+    /// JSON Schema of its arguments.
+    pub parameters: Value,
+    /// `strict`, as the client gave it.
+    pub strict: Option<bool>,
+}
+
+/// What a declared name stands for.
+#[derive(Debug, Clone)]
+pub(crate) enum Target {
+    /// `tool_search_code`
+    Code,
+    /// `tool_search`
+    Search,
+    /// `tool_describe`
+    Describe,
+    /// `tool_call`
+    Call,
+    /// One tool of the catalog.
+    Tool(ToolId),
+    /// Something of the session itself, e.g. loading a skill.
+    Extra(ExtraTool),
+}
+
+/// The tools of one turn.
+#[derive(Debug)]
+pub struct TurnTools {
+    /// What was chosen, with the figures behind it.
+    pub choice: ModeChoice,
+    /// What the model is offered, in order. The same catalog gives the same bytes.
+    pub declared: Vec<Declared>,
+    /// Blocks of system text that the session adds.
+    pub system: Vec<String>,
+    targets: HashMap<String, Target>,
+    view: Arc<View>,
+}
+
+impl Turns {
+    /// From the configuration; `no_sandbox` says why no program can run on this machine, if so.
+    pub fn new(settings: &ToolSearchSettings, no_sandbox: Option<String>) -> Self {
+        Self {
+            enabled: settings.enabled,
+            wanted: settings.mode,
+            threshold_pct: settings.threshold_pct,
+            context_window: settings.context_window,
+            no_sandbox,
+            tokens: SchemaTokens::default(),
+        }
+    }
+
+    /// The tools of a turn that begins now. Decided anew for every turn, from the catalog of this moment.
+    pub fn tools(&self, session: &Session, asked: &Asked<'_>) -> TurnTools {
+        let view = session.catalog();
+        let choice = self.choose(&view, asked);
+        let names = Names::of(&view, &CONTROL_NAMES);
+        let policy = view.policy().clone();
+        let exposed: Vec<ToolId> =
+            asked.exposed.iter().filter_map(|name| tool_named(&view, &names, name)).cloned().collect();
+        let is_shown =
+            |tool: &Tool| choice.mode == Mode::Direct || policy.is_direct(tool) || exposed.contains(&tool.id);
+        let mut tools = TurnTools {
+            declared: Vec::new(),
+            system: Vec::new(),
+            targets: HashMap::new(),
+            view: view.clone(),
+            choice: choice.clone(),
+        };
+        let mut alone = Vec::new();
+        for (entry, _) in view.tools().filter(|(entry, _)| is_shown(&entry.tool)) {
+            let tool = &entry.tool;
+            let Some(name) = names.name(&tool.id) else { continue };
+            let brought = (tool.id.source() == "client")
+                .then(|| asked.client_tools.iter().find(|brought| brought.name == *tool.id.name()))
+                .flatten();
+            let mut declared = Declared::of_tool(name, tool, brought);
+            if asked.strict {
+                declared.make_strict();
+            }
+            alone.push((declared, Target::Tool(tool.id.clone())));
+        }
+        let taken: Vec<String> = alone.iter().map(|(declared, _)| declared.name.clone()).collect();
+        let free = |name: &str| {
+            if taken.iter().any(|taken| taken == name) { format!("{OWN_PREFIX}{name}") } else { name.to_owned() }
+        };
+        match choice.mode {
+            Mode::Direct => {}
+            Mode::Code => {
+                let declared =
+                    Declared::own(free(CODE_TOOL), code_tool_description().to_owned(), code_tool_input(false));
+                tools.add(declared, Target::Code, asked.strict);
+            }
+            Mode::Tools => {
+                let control = structured_tools();
+                for tool in control {
+                    let target = match tool.name {
+                        "tool_search" => Target::Search,
+                        "tool_describe" => Target::Describe,
+                        _ => Target::Call,
+                    };
+                    let declared = Declared::own(free(tool.name), tool.description.to_owned(), tool.input_schema);
+                    tools.add(declared, target, asked.strict);
+                }
+            }
+        }
+        let Extras { tools: extra, system } = extras::of(session);
+        for tool in extra {
+            let declared = Declared::own(free(&tool.name), tool.description.clone(), tool.parameters.clone());
+            tools.add(declared, Target::Extra(tool), asked.strict);
+        }
+        for (declared, target) in alone {
+            tools.add(declared, target, false);
+        }
+        tools.system = system;
+        tools
+    }
+
+    fn choose(&self, view: &View, asked: &Asked<'_>) -> ModeChoice {
+        let (enabled, wanted) = match asked.mode {
+            None => (self.enabled, self.wanted),
+            Some(ModeWish::Direct) => (Enabled::Off, self.wanted),
+            Some(ModeWish::Code) => (Enabled::On, BridgeMode::Code),
+            Some(ModeWish::Tools) => (Enabled::On, BridgeMode::Tools),
+            Some(ModeWish::Auto) => (Enabled::Auto, self.wanted),
+        };
+        let control = match wanted {
+            BridgeMode::Code if self.no_sandbox.is_none() => Mode::Code,
+            _ => Mode::Tools,
+        };
+        let choice = bridge::choose(&ModeInput {
+            enabled,
+            wanted,
+            threshold_pct: self.threshold_pct,
+            context_window: asked.context_window.unwrap_or(self.context_window),
+            direct_tokens: if enabled == Enabled::Auto { self.tokens.of(view) } else { 0 },
+            client: None,
+            direct_clients: &[],
+            no_sandbox: self.no_sandbox.as_deref(),
+            removed: bridge::removed_control(view, control),
+        });
+        // With nothing behind it the bridge would only cost.
+        if view.is_empty() && view.unavailable_sources().is_empty() {
+            ModeChoice { mode: Mode::Direct, ..choice }
+        } else {
+            choice
+        }
+    }
+}
+
+impl TurnTools {
+    fn add(&mut self, mut declared: Declared, target: Target, strict: bool) {
+        if self.targets.contains_key(&declared.name) {
+            return;
+        }
+        if strict {
+            declared.make_strict();
+        }
+        self.targets.insert(declared.name.clone(), target);
+        self.declared.push(declared);
+    }
+
+    /// What was chosen.
+    pub fn mode(&self) -> Mode {
+        self.choice.mode
+    }
+
+    /// The catalog that it was made from.
+    pub fn view(&self) -> &Arc<View> {
+        &self.view
+    }
+
+    /// What a declared name stands for.
+    pub(crate) fn target(&self, name: &str) -> Option<&Target> {
+        self.targets.get(name)
+    }
+
+    /// The name under which a tool that the client names is offered by itself, if it is.
+    pub fn declared_name(&self, wanted: &str) -> Option<&str> {
+        if let Some((name, _)) = self.targets.get_key_value(wanted) {
+            return Some(name);
+        }
+        let id = match self.view.select(wanted) {
+            Selected::One(entry, _) => &entry.tool.id,
+            _ => return None,
+        };
+        let named = |target: &Target| matches!(target, Target::Tool(own) if own == id);
+        self.targets.iter().find(|(_, target)| named(target)).map(|(name, _)| name.as_str())
+    }
+
+    /// The declaration under a name.
+    pub fn declaration(&self, name: &str) -> Option<&Declared> {
+        self.declared.iter().find(|declared| declared.name == name)
+    }
+}
+
+/// The tool that a client means: by the name under which it would be offered, by its id, or by its own name.
+fn tool_named<'v>(view: &'v View, names: &'v Names, wanted: &str) -> Option<&'v ToolId> {
+    let client = ToolId::new("client", "client", wanted);
+    if let Selected::One(entry, _) = view.select(client.as_str()) {
+        return Some(&entry.tool.id);
+    }
+    names.tool(wanted).or_else(|| match view.select(wanted) {
+        Selected::One(entry, _) => Some(&entry.tool.id),
+        _ => None,
+    })
+}
