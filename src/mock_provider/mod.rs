@@ -50,6 +50,8 @@ pub struct MockOptions {
     /// Where requests are passed on to instead of being answered here: an address that ends in `/v1`. What is recorded stays
     /// the same. The script is not used then.
     pub forward_to: Option<String>,
+    /// What it searches for instead of a task's words: shows that whatever builds on it depends on search.
+    pub search_for: Option<String>,
 }
 
 impl Default for MockOptions {
@@ -63,6 +65,7 @@ impl Default for MockOptions {
             keep: true,
             exact_usage: true,
             forward_to: None,
+            search_for: None,
         }
     }
 }
@@ -109,6 +112,7 @@ struct Shared {
     models: Vec<String>,
     tokens: TokenCounter,
     forward: Option<server::Forward>,
+    search_for: Option<String>,
     /// Goes up whenever a request arrives or ends, for whoever waits in [`MockProvider::until`].
     changed: watch::Sender<u64>,
 }
@@ -137,6 +141,7 @@ impl MockProvider {
             models: options.models,
             tokens: TokenCounter::new(options.exact_usage),
             forward,
+            search_for: options.search_for,
             changed: watch::Sender::new(0),
         });
         let app = server::app(shared.clone());

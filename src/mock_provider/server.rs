@@ -163,7 +163,7 @@ async fn ask(
         Act::BrokenJson => return broken(ending, &conversation),
         _ => {}
     }
-    let turn = step.act.turn(|| plan::turn(&conversation));
+    let turn = step.act.turn(|| plan::turn(&conversation, ending.shared.search_for.as_deref()));
     answer(dialect, ending, &conversation, &turn, &step)
 }
 

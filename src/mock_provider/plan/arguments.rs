@@ -16,6 +16,11 @@ pub(super) fn fill(schema: &Map<String, Value>, task: &Task) -> Result<Map<Strin
     let properties = schema.get("properties").and_then(Value::as_object).unwrap_or(&empty);
     let required: Vec<&str> =
         schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
+    let given = |name: &str| task.given.iter().find(|(key, _)| *key == name).map(|(_, value)| value.clone());
+    if !required.is_empty() && required.iter().all(|name| given(name).is_some()) {
+        // All is said: nothing is read into the rest, as a program does not either.
+        return Ok(properties.keys().filter_map(|name| Some((name.clone(), given(name)?))).collect());
+    }
     let mut used = vec![false; task.loose.len()];
     let mut filled: Map<String, Value> = Map::new();
     // What is named goes where its name is, before anything is guessed.

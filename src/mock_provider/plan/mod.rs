@@ -28,8 +28,14 @@ enum Next {
     Told(String),
 }
 
-pub(super) fn turn(conversation: &Conversation) -> Turn {
-    let tasks = tasks(conversation.task());
+/// `search_for` is searched for in place of the tasks' own words.
+pub(super) fn turn(conversation: &Conversation, search_for: Option<&str>) -> Turn {
+    let mut tasks = tasks(conversation.task());
+    if let Some(text) = search_for {
+        for task in &mut tasks {
+            text.clone_into(&mut task.find);
+        }
+    }
     let done = conversation.done();
     if tasks.is_empty() {
         return Turn::text("There is nothing to do.");

@@ -57,6 +57,10 @@ fn some_tools() -> Vec<Offered> {
     ]
 }
 
+fn turn(conversation: &Conversation) -> Turn {
+    super::turn(conversation, None)
+}
+
 #[test]
 fn the_tool_that_shares_the_words_is_called_with_what_the_task_says() {
     for (task, name, arguments) in [
