@@ -88,7 +88,7 @@ pub struct Settings {
     pub skills: SkillsSettings,
     /// The gateway; its keys are also tokens of `serve --http`.
     pub gateway: GatewaySettings,
-    /// The agent loop; read, without effect in this version.
+    /// The agent loop.
     pub agent: AgentLoopSettings,
     /// The session log.
     pub log: LogSettings,

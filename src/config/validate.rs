@@ -338,6 +338,11 @@ impl Validator<'_> {
         }
     }
 
+    /// A file of what is remembered between runs.
+    pub(super) fn state_file(&self, name: &str) -> Option<PathBuf> {
+        self.environment().state_dir().map(|dir| dir.join(name))
+    }
+
     pub(super) fn amount(&mut self, range: &Range, amount: Option<Amount>, place: &str) -> u64 {
         let Some(Amount(number)) = amount else { return range.default };
         // Saturating: beyond u64 and below zero become the ends, which the range then cuts.

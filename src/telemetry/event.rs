@@ -1,10 +1,12 @@
 //! The rows of a session log; their JSON Schema is committed as `docs/schema/session-log.json`.
 //!
-//! A row says what happened, to which tool, decided by what, how large and how long. It never holds arguments or results.
+//! A row says what happened, to which tool, decided by what, how large and how long. It never holds arguments or results;
+//! the rows of the agent loop (`agent_…`) do, because a replay needs them.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::agent_event::{AgentEnd, AgentMove, AgentStart, AgentStep};
 use crate::{outcome::CallStatus, policy::ApprovalSource};
 
 /// Version of the row format.
@@ -133,6 +135,14 @@ pub enum Event {
     },
     /// A tool was called.
     Call(Box<CallEvent>),
+    /// A task was given to the agent loop.
+    AgentStart(Box<AgentStart>),
+    /// The agent loop moved from one state to another.
+    AgentMove(AgentMove),
+    /// Something was done in a turn of the agent loop.
+    AgentStep(Box<AgentStep>),
+    /// The agent loop has ended.
+    AgentEnd(Box<AgentEnd>),
     /// Rows before this one could not be written.
     Lost {
         /// How many.

@@ -1,11 +1,13 @@
 //! Session log, redaction, counters.
 
+mod agent_event;
 mod clock_text;
 mod event;
 mod redact;
 mod session_log;
 mod tokens;
 
+pub use agent_event::{AgentEnd, AgentMove, AgentStart, AgentStep, StepKind, TokensUsed};
 pub use event::{CallDecision, CallEvent, CatalogFigures, Event, Row, SCHEMA_VERSION, SourceCount, row_schema};
 pub use redact::{REDACTED, Redactor};
 pub use session_log::{LogSettings, SessionLog, list_sessions, read_rows};

@@ -23,6 +23,7 @@ const BOUNDARIES: &[Boundary] = &[
         allowed: &["src/worker/"],
     },
     Boundary { what: "the search index", words: &["tantivy"], allowed: &["src/search/"] },
+    Boundary { what: "SQLite", words: &["rusqlite"], allowed: &["src/gateway/agent/"] },
     Boundary { what: "the MCP library", words: &["rmcp"], allowed: &["src/source/mcp/", "src/serve/"] },
     Boundary {
         what: "environment variables",

@@ -1,0 +1,82 @@
+//! The time that one task may take. It stands still while a person is awaited.
+
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::{sync::Notify, time::Instant};
+
+/// A clock with a budget.
+#[derive(Debug)]
+pub(super) struct WallClock {
+    budget: Duration,
+    started: Instant,
+    /// Held for a few instructions, never across an await.
+    pauses: Mutex<Pauses>,
+    /// Wakes whoever waits for the end when a pause is over.
+    resumed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Pauses {
+    over: Duration,
+    since: Option<Instant>,
+}
+
+/// While it lives, the clock stands still.
+#[derive(Debug)]
+pub(super) struct Pause<'c>(&'c WallClock);
+
+impl WallClock {
+    pub(super) fn start(budget: Duration) -> Self {
+        Self { budget, started: Instant::now(), pauses: Mutex::default(), resumed: Notify::new() }
+    }
+
+    /// Stops it, if it runs. Questions are asked one at a time.
+    pub(super) fn pause(&self) -> Pause<'_> {
+        self.pauses().since.get_or_insert_with(Instant::now);
+        Pause(self)
+    }
+
+    /// Since the start, with all pauses.
+    pub(super) fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// Ready when the budget is used up.
+    pub(super) async fn expired(&self) {
+        loop {
+            let resumed = self.resumed.notified();
+            match self.left() {
+                None => resumed.await,
+                Some(Duration::ZERO) => return,
+                Some(left) => tokio::time::sleep(left).await,
+            }
+        }
+    }
+
+    /// What is left of the budget; `None` while it stands still.
+    fn left(&self) -> Option<Duration> {
+        let pauses = self.pauses();
+        if pauses.since.is_some() {
+            return None;
+        }
+        Some(self.budget.saturating_sub(self.started.elapsed().saturating_sub(pauses.over)))
+    }
+
+    fn pauses(&self) -> MutexGuard<'_, Pauses> {
+        self.pauses.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Pause<'_> {
+    fn drop(&mut self) {
+        let mut pauses = self.0.pauses();
+        if let Some(since) = pauses.since.take() {
+            pauses.over += since.elapsed();
+        }
+        drop(pauses);
+        self.0.resumed.notify_waiters();
+    }
+}

@@ -1,0 +1,697 @@
+//! The loop itself: it reads as the table of moves does.
+//!
+//! Invariant: whatever happens, the row of the end is told last and once; nothing that was begun goes on after it, because what
+//! is under way is dropped with the future that waits for it. What is decided depends only on the task, the settings and what
+//! models, tools and persons answered, so that a replay decides the same.
+
+use std::{sync::Arc, time::Instant};
+
+use futures::{StreamExt, stream::FuturesOrdered};
+use serde_json::{Map, Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Agent, AgentOutcome, AgentTask,
+    breaker::{Breaker, EndReason, Limits, SAME_CALL_FAILURES, Verdict},
+    clock::WallClock,
+    compose::{Composed, Turn},
+    gate::{self, Gate},
+    model::{ModelCall, ModelError, Reply},
+    own::{self, REMEMBER, UPDATE_PLAN},
+    plan::Plan,
+    repair,
+    state::{IllegalMove, Signal},
+    summary::{self, READ_MORE, Shelf},
+    task::{Understood, cut, understand},
+    toolbox::{Observation, ToolRequest},
+    trace::Trace,
+};
+use crate::{
+    policy::{ApprovalAnswer, ApprovalRequest},
+    telemetry::{AgentEnd, AgentStart, AgentStep, Event, StepKind, TokensUsed},
+    tool_error::{ToolError, ToolErrorCode},
+};
+
+/// The rule that asks a person whether a loop may go on.
+pub(super) const SAME_CALL_RULE: &str = "agent.sameCall";
+/// Preferences that a prompt holds.
+const MAX_PREFERENCES: usize = 5;
+/// Characters of an error in the message of an end.
+const MAX_PROBLEM_CHARS: usize = 400;
+/// Characters of unreadable arguments that their writer is shown.
+const MAX_EXCERPT_CHARS: usize = 200;
+/// Names of tools that the error of an unknown one lists.
+const MAX_NAMES: usize = 20;
+
+/// Why work ended, with what is known beside the reason.
+#[derive(Debug)]
+struct End {
+    reason: EndReason,
+    detail: Option<String>,
+}
+
+impl From<EndReason> for End {
+    fn from(reason: EndReason) -> Self {
+        Self { reason, detail: None }
+    }
+}
+
+impl From<IllegalMove> for End {
+    fn from(illegal: IllegalMove) -> Self {
+        Self { reason: EndReason::Internal, detail: Some(illegal.to_string()) }
+    }
+}
+
+/// A call that is about to be made, or can not be.
+struct Prepared {
+    call: ModelCall,
+    args: Result<Map<String, Value>, ToolError>,
+    repairs: Vec<String>,
+}
+
+/// A call that has come back.
+struct Returned {
+    observation: Observation,
+    /// The loop ended while the call was under way.
+    halted: Option<EndReason>,
+    duration_ms: f64,
+}
+
+struct Engine<'a> {
+    agent: &'a Agent,
+    task: AgentTask,
+    user: String,
+    understood: Understood,
+    preferences: Vec<String>,
+    plan: Plan,
+    plan_changed: bool,
+    breaker: Breaker,
+    turns: Vec<Turn>,
+    /// Lines of all calls.
+    lines: Vec<String>,
+    /// Short words for what was done.
+    done: Vec<String>,
+    shelf: Shelf,
+    tokens: TokensUsed,
+    last_problem: String,
+    trace: Arc<Trace>,
+    clock: Arc<WallClock>,
+    cancel: CancellationToken,
+}
+
+/// Runs one loop.
+pub(super) async fn run(agent: &Agent, task: AgentTask, cancel: CancellationToken) -> AgentOutcome {
+    let settings = &agent.settings;
+    let understood = understand(&task.text);
+    let limits = Limits {
+        iterations: settings.max_iterations,
+        consecutive_failures: settings.max_consecutive_failures,
+        tokens: settings.max_tokens,
+    };
+    let mut engine = Engine {
+        agent,
+        user: task.user.clone().unwrap_or_else(|| settings.user.clone()),
+        plan: Plan::default(),
+        plan_changed: false,
+        understood,
+        preferences: Vec::new(),
+        breaker: Breaker::new(limits),
+        turns: Vec::new(),
+        lines: Vec::new(),
+        done: Vec::new(),
+        shelf: Shelf::new(settings.max_result_bytes),
+        tokens: TokensUsed::default(),
+        last_problem: String::new(),
+        trace: Arc::new(Trace::new(agent.listeners.clone())),
+        clock: Arc::new(WallClock::start(settings.wall_time)),
+        cancel,
+        task,
+    };
+    let end = engine.work().await;
+    engine.finish(end)
+}
+
+impl Engine<'_> {
+    async fn work(&mut self) -> Result<String, End> {
+        self.trace.signal(Signal::Task)?;
+        self.begin();
+        self.trace.signal(Signal::Parsed)?;
+        self.plan = Plan::new(&self.understood.steps);
+        self.trace.signal(Signal::Planned)?;
+        loop {
+            self.trace.begin_turn(self.breaker.begin()?);
+            let tools = self.tools();
+            let reply = self.decide(&tools).await?;
+            let verdict = if reply.calls.is_empty() {
+                self.trace.signal(Signal::Answered)?;
+                if let Some(answer) = reply.text {
+                    self.trace.signal(Signal::Finish)?;
+                    return Ok(answer);
+                }
+                self.empty_answer(&reply)
+            } else {
+                self.trace.signal(Signal::Called)?;
+                let calls = self.act(&reply, &tools).await?;
+                self.trace.signal(Signal::Observed)?;
+                self.breaker.end(&calls)
+            };
+            self.follow(verdict, &reply).await?;
+        }
+    }
+
+    /// Takes the task apart and recalls what its user prefers.
+    fn begin(&mut self) {
+        let settings = &self.agent.settings;
+        if let Some(memory) = self.agent.memory.as_ref().filter(|_| settings.preferences) {
+            // A memory that can not be used is no reason not to work.
+            self.preferences = memory.recall(&self.user, &self.task.text, MAX_PREFERENCES).unwrap_or_default();
+            self.preferences.retain(|known| !self.understood.preferences.contains(known));
+            for said in &self.understood.preferences {
+                let _ = memory.remember(&self.user, &self.agent.redactor.text(said));
+            }
+        }
+        self.trace.tell(&Event::AgentStart(Box::new(AgentStart {
+            task: self.task.text.clone(),
+            system: self.task.system.clone(),
+            history: self.task.history.clone(),
+            understood: self.understood.clone(),
+            model: self.model().to_owned(),
+            user: self.user.clone(),
+            preferences: self.preferences.clone(),
+            forbidden: self.agent.forbidden.clone(),
+            tools: names(&self.tools()),
+            settings: serde_json::to_value(settings).unwrap_or_default(),
+        })));
+    }
+
+    fn model(&self) -> &str {
+        self.agent.routing.for_class(self.understood.class)
+    }
+
+    /// What the model is offered: the session's tools, and our own where their names are free.
+    fn tools(&self) -> Vec<Value> {
+        let settings = &self.agent.settings;
+        let mut tools = self.agent.tools.offered();
+        let taken = names(&tools);
+        let own = [
+            (settings.plan, UPDATE_PLAN, own::update_plan_tool as fn() -> Value),
+            (settings.preferences && self.agent.memory.is_some(), REMEMBER, own::remember_tool),
+            (!taken.is_empty(), READ_MORE, summary::read_more_tool),
+        ];
+        let offered = own.into_iter().filter(|(on, name, _)| *on && !taken.iter().any(|taken| taken == name));
+        tools.extend(offered.map(|(_, _, tool)| tool()));
+        tools
+    }
+
+    /// Asks the model what to do next.
+    async fn decide(&mut self, tools: &[Value]) -> Result<Reply, End> {
+        let composed = Composed {
+            settings: &self.agent.settings,
+            system: self.task.system.as_deref(),
+            history: &self.task.history,
+            task: &self.task.text,
+            understood: &self.understood,
+            preferences: &self.preferences,
+            plan: &self.plan,
+            turns: &self.turns,
+            done: &self.done,
+            forbidden: &self.agent.forbidden,
+        };
+        let messages = composed.messages();
+        let model = self.model().to_owned();
+        let mut request = json!({ "model": model, "messages": messages });
+        if !tools.is_empty() {
+            request["tools"] = tools.into();
+        }
+        let input = json!({ "messages": messages, "tools": names(tools) });
+        self.ask(StepKind::Model, request, input).await
+    }
+
+    /// Asks a model, within time, and tells it.
+    async fn ask(&mut self, kind: StepKind, request: Value, input: Value) -> Result<Reply, End> {
+        let model = request.get("model").and_then(Value::as_str).map(str::to_owned);
+        let request_bytes = request.to_string().len();
+        let started = Instant::now();
+        let answer = tokio::select! {
+            biased;
+            () = self.cancel.cancelled() => Err(halt(EndReason::Aborted)),
+            () = self.clock.expired() => Err(halt(EndReason::WallTime)),
+            answer = self.agent.model.complete(request) => answer,
+        };
+        let read = answer.as_ref().map_err(|error| (error.code.clone(), error.message.clone())).and_then(|answer| {
+            let unusable =
+                |problem| ("provider_error".to_owned(), format!("the answer of the model can not be used: {problem}"));
+            Reply::read(answer, request_bytes).map_err(unusable)
+        });
+        let (output, code, tokens) = match &read {
+            Ok(reply) => (reply.record(), None, Some(reply.tokens)),
+            Err((code, message)) => (json!({ "error": message }), Some(code.clone()), None),
+        };
+        self.trace.step(AgentStep {
+            turn: self.trace.turn(),
+            kind,
+            model,
+            tool: None,
+            call_id: None,
+            input,
+            output,
+            whole: None,
+            result: None,
+            called: Vec::new(),
+            ok: code.is_none(),
+            code,
+            repairs: Vec::new(),
+            duration_ms: started.elapsed().as_secs_f64() * 1e3,
+            tokens,
+        });
+        let reply = read.map_err(|(code, message)| {
+            let reason = match code.as_str() {
+                "aborted" => EndReason::Aborted,
+                "wall_time" => EndReason::WallTime,
+                _ => EndReason::ProviderError,
+            };
+            End { reason, detail: (reason == EndReason::ProviderError).then_some(message) }
+        })?;
+        self.tokens.input += reply.tokens.input;
+        self.tokens.output += reply.tokens.output;
+        self.breaker.spend(reply.tokens.input + reply.tokens.output);
+        Ok(reply)
+    }
+
+    /// An answer that says nothing is a failed turn; the model is told.
+    fn empty_answer(&mut self, reply: &Reply) -> Verdict {
+        let problem = if reply.cut_off {
+            "Your answer was cut off before it said anything. Answer in fewer words, or call a tool."
+        } else {
+            "Your answer was empty. Call a tool, or answer in words when the task is done or can not be done."
+        };
+        problem.clone_into(&mut self.last_problem);
+        let messages =
+            vec![json!({ "role": "assistant", "content": "" }), json!({ "role": "user", "content": problem })];
+        let line = "an empty answer: failed".to_owned();
+        self.lines.push(line.clone());
+        self.turns.push(Turn { messages, lines: vec![line] });
+        self.breaker.end(&[("an empty answer".to_owned(), true)])
+    }
+
+    /// Makes the calls, all at once, and gives what tells each from others with whether it failed.
+    async fn act(&mut self, reply: &Reply, tools: &[Value]) -> Result<Vec<(String, bool)>, End> {
+        let mut prepared = Vec::new();
+        for call in &reply.calls {
+            prepared.push(self.prepare(call, tools, !reply.cut_off).await?);
+        }
+        let (agent, cancel, clock) = (self.agent, self.cancel.clone(), self.clock.clone());
+        let offered_by_session = names(&agent.tools.offered());
+        let gate = Gate {
+            person: agent.person.clone(),
+            asks_for_danger: agent.settings.danger_gate,
+            trace: self.trace.clone(),
+            clock: clock.clone(),
+            call_id: None,
+        };
+        let mut calls = FuturesOrdered::new();
+        for prepared in &prepared {
+            let own = own::OWN_TOOLS.contains(&prepared.call.name.as_str())
+                && !offered_by_session.contains(&prepared.call.name);
+            let request = prepared.args.as_ref().ok().filter(|_| !own).map(|args| ToolRequest {
+                id: prepared.call.id.clone(),
+                name: prepared.call.name.clone(),
+                args: args.clone(),
+                approver: Arc::new(gate.of_call(&prepared.call.id)),
+                cancel: cancel.child_token(),
+            });
+            let (cancel, clock) = (&cancel, &clock);
+            calls.push_back(async move {
+                let request = request?;
+                let started = Instant::now();
+                let (observation, halted) = tokio::select! {
+                    biased;
+                    () = cancel.cancelled() => (halted(EndReason::Aborted), Some(EndReason::Aborted)),
+                    () = clock.expired() => (halted(EndReason::WallTime), Some(EndReason::WallTime)),
+                    observation = agent.tools.call(request) => {
+                        let end = observation.code.as_deref().and_then(halting);
+                        (observation, end)
+                    }
+                };
+                Some(Returned { observation, halted, duration_ms: started.elapsed().as_secs_f64() * 1e3 })
+            });
+        }
+        let mut ends = None;
+        let mut keys = Vec::new();
+        let mut messages = Vec::new();
+        let mut lines = Vec::new();
+        let mut readable = Vec::new();
+        for prepared in &prepared {
+            let returned = if let Some(returned) = calls.next().await.flatten() {
+                returned
+            } else {
+                let observation = match &prepared.args {
+                    Ok(args) => self.own_tool(&prepared.call.name, args),
+                    Err(error) => Observation::failed(error),
+                };
+                Returned { observation, halted: None, duration_ms: 0.0 }
+            };
+            ends = ends.or(returned.halted);
+            let (message, line) = self.told(prepared, returned);
+            let args =
+                prepared.args.as_ref().map_or_else(|_| "{}".to_owned(), |args| Value::Object(args.clone()).to_string());
+            keys.push((key(&prepared.call, prepared.args.as_ref().ok()), line.1));
+            messages.push(message);
+            lines.push(line.0);
+            readable.push(args);
+        }
+        drop(calls);
+        messages.insert(0, reply.message(&readable));
+        self.lines.extend(lines.iter().cloned());
+        self.turns.push(Turn { messages, lines });
+        match ends {
+            Some(reason) => Err(reason.into()),
+            None => Ok(keys),
+        }
+    }
+
+    /// Tells a call that has come back; gives the message for the model, and the line with whether it failed.
+    fn told(&mut self, prepared: &Prepared, returned: Returned) -> (Value, (String, bool)) {
+        let Returned { observation, duration_ms, .. } = returned;
+        let call = &prepared.call;
+        let problem = (!observation.ok).then(|| observation.problem());
+        let whole = observation.text;
+        let text = self.shelf.bounded(whole.clone());
+        if observation.ok {
+            let short = |id: &String| id.rsplit(':').next().unwrap_or_default().to_owned();
+            for done in observation.called.iter().map(short) {
+                self.done.retain(|known| *known != done);
+                self.done.push(done);
+            }
+        }
+        if let Some(problem) = problem {
+            self.last_problem = cut(&format!("{}: {problem}", call.name), MAX_PROBLEM_CHARS);
+        }
+        let args = prepared.args.as_ref().map(|args| Value::Object(args.clone()));
+        let shown = args.as_ref().map_or_else(|_| call.arguments.clone(), ToString::to_string);
+        let line = summary::line(&call.name, &shown, observation.ok, &observation.called, &text);
+        self.trace.step(AgentStep {
+            turn: self.trace.turn(),
+            kind: StepKind::Tool,
+            model: None,
+            tool: Some(call.name.clone()),
+            call_id: Some(call.id.clone()),
+            input: args.unwrap_or_else(|_| Value::String(call.arguments.clone())),
+            output: Value::String(text.clone()),
+            whole: (whole != text).then_some(whole),
+            result: Some(observation.data),
+            called: observation.called,
+            ok: observation.ok,
+            code: observation.code,
+            repairs: prepared.repairs.clone(),
+            duration_ms,
+            tokens: None,
+        });
+        let message = json!({ "role": "tool", "tool_call_id": call.id, "content": text });
+        (message, (line, !observation.ok))
+    }
+
+    /// Reads a call's arguments: by themselves, else with a small model's help.
+    async fn prepare(&mut self, call: &ModelCall, tools: &[Value], complete: bool) -> Result<Prepared, End> {
+        let prepared = |args, repairs| Ok(Prepared { call: call.clone(), args, repairs });
+        let Some(tool) = tools.iter().find(|tool| name_of(tool) == Some(&call.name)) else {
+            return prepared(Err(unknown(&call.name, &names(tools))), Vec::new());
+        };
+        let mut error = match repair::read(&call.arguments, complete) {
+            Ok(read) => return prepared(Ok(read.args), read.repairs),
+            Err(error) => error,
+        };
+        if let Some(small) = self.agent.routing.small().map(str::to_owned).filter(|_| complete) {
+            let (request, input) = repair_request(&small, tool, &call.arguments);
+            let reply = self.ask(StepKind::Repair, request, input).await;
+            match reply {
+                Ok(reply) => {
+                    if let Some(Ok(read)) = reply.text.as_deref().map(|text| repair::read(text, true)) {
+                        return prepared(Ok(read.args), vec![format!("repaired by {small}")]);
+                    }
+                }
+                // A helper that can not be reached only means that the model has to do it itself.
+                Err(End { reason: EndReason::ProviderError, .. }) => {}
+                Err(end) => return Err(end),
+            }
+        }
+        let excerpt: String = call.arguments.chars().take(MAX_EXCERPT_CHARS).collect();
+        error.details = Some(json!({ "path": "", "constraint": "json", "given": excerpt }));
+        prepared(Err(error), Vec::new())
+    }
+
+    fn own_tool(&mut self, name: &str, args: &Map<String, Value>) -> Observation {
+        let invalid = |message: &str| ToolError::new(ToolErrorCode::InvalidArguments, message);
+        let answer = match name {
+            UPDATE_PLAN => own::plan_steps(args).map(|steps| {
+                self.plan.replace(steps);
+                self.plan_changed = true;
+                self.plan.text()
+            }),
+            REMEMBER => match (args.get("text").and_then(Value::as_str), &self.agent.memory) {
+                (Some(text), Some(memory)) => memory
+                    .remember(&self.user, &self.agent.redactor.text(text))
+                    .map(|new| if new { "remembered" } else { "known already" }.to_owned())
+                    .map_err(|error| ToolError::new(ToolErrorCode::ToolUnavailable, error.to_string())),
+                (None, _) => Err(invalid("text is missing").suggest("pass {\"text\": \"…\"}")),
+                (_, None) => Err(invalid("nothing is remembered here")),
+            },
+            _ => self.shelf.read_more(args),
+        };
+        match answer {
+            Ok(text) => Observation::of(text),
+            Err(error) => Observation::failed(&error),
+        }
+    }
+
+    /// What a turn's outcome means for the plan and the state.
+    async fn follow(&mut self, verdict: Verdict, reply: &Reply) -> Result<(), End> {
+        let problem = std::mem::take(&mut self.last_problem);
+        let failed = !problem.is_empty();
+        let revised = match verdict {
+            Verdict::Stop(reason) => return Err(End { reason, detail: Some(problem) }),
+            Verdict::AskPerson(index) => {
+                self.ask_person(reply.calls.get(index), &problem).await?;
+                self.plan.recover(&problem);
+                self.trace.signal(Signal::Planned)?;
+                return Ok(());
+            }
+            Verdict::Recover => {
+                self.plan.recover(&format!("get over: {problem}"));
+                true
+            }
+            Verdict::GoOn if failed => {
+                self.plan.recover(&format!("get over: {problem}"));
+                true
+            }
+            Verdict::GoOn => self.plan.succeed() | std::mem::take(&mut self.plan_changed),
+        };
+        if revised {
+            self.trace.signal(Signal::Revise)?;
+            self.trace.signal(Signal::Planned)?;
+        } else {
+            self.trace.signal(Signal::Continue)?;
+        }
+        Ok(())
+    }
+
+    /// The same call has failed too often: a person decides whether the loop goes on.
+    async fn ask_person(&mut self, call: Option<&ModelCall>, problem: &str) -> Result<(), End> {
+        self.trace.signal(Signal::Asked)?;
+        let tool = call.map_or("an empty answer", |call| call.name.as_str()).to_owned();
+        let redactor = &self.agent.redactor;
+        let mut args = call.and_then(|call| serde_json::from_str(&call.arguments).ok()).unwrap_or(Value::Null);
+        redactor.value(&mut args);
+        let reason =
+            format!("it has failed {SAME_CALL_FAILURES} times with the same arguments. May the agent go on? {problem}");
+        let request = ApprovalRequest {
+            id: format!("agent.{}", self.trace.turn()),
+            tool: tool.clone(),
+            description: String::new(),
+            args,
+            reason: redactor.text(&reason).into_owned(),
+            rule: SAME_CALL_RULE.to_owned(),
+            danger: false,
+            session: String::new(),
+            agent: None,
+            timeout_ms: u64::try_from(self.agent.approval_timeout.as_millis()).unwrap_or(u64::MAX),
+        };
+        let started = Instant::now();
+        let question = gate::question(&request);
+        let (answer, aborted) = {
+            let _paused = self.clock.pause();
+            match &self.agent.person {
+                None => (Some(ApprovalAnswer::Nobody), false),
+                Some(person) => tokio::select! {
+                    biased;
+                    () = self.cancel.cancelled() => (None, true),
+                    answer = tokio::time::timeout(self.agent.approval_timeout, person.ask(request)) => (answer.ok(), false),
+                },
+            }
+        };
+        let (output, code) = gate::told(answer.as_ref());
+        self.trace.step(AgentStep {
+            turn: self.trace.turn(),
+            kind: StepKind::Approval,
+            model: None,
+            tool: Some(tool.clone()),
+            call_id: call.map(|call| call.id.clone()),
+            input: question,
+            output,
+            whole: None,
+            result: None,
+            called: Vec::new(),
+            ok: code.is_none(),
+            code: code.map(str::to_owned),
+            repairs: Vec::new(),
+            duration_ms: started.elapsed().as_secs_f64() * 1e3,
+            tokens: None,
+        });
+        if aborted {
+            return Err(EndReason::Aborted.into());
+        }
+        if code.is_some() {
+            return Err(End { reason: EndReason::RepeatedFailure, detail: Some(problem.to_owned()) });
+        }
+        self.breaker.forgive();
+        self.agent.tools.forgive();
+        self.trace.signal(Signal::Resumed)?;
+        Ok(())
+    }
+
+    /// Tells the end.
+    fn finish(mut self, end: Result<String, End>) -> AgentOutcome {
+        let settings = &self.agent.settings;
+        let (reason, answer, detail) = match end {
+            Ok(answer) => (EndReason::Completed, Some(answer), None),
+            Err(End { reason, detail }) => (reason, None, detail),
+        };
+        if answer.is_none() {
+            // From every open state there is this move.
+            let _ = self.trace.signal(Signal::Stop);
+        }
+        self.plan.close(answer.is_some());
+        let detail = detail.filter(|detail| !detail.is_empty());
+        let last = detail.as_ref().map_or(String::new(), |detail| format!("; the last failure: {detail}"));
+        let message = match reason {
+            EndReason::Completed => "the task is done".to_owned(),
+            EndReason::MaxIterations => {
+                format!("all {} turns are used up (agent.maxIterations)", settings.max_iterations)
+            }
+            EndReason::ConsecutiveFailures => {
+                format!(
+                    "{} turns in a row failed (agent.maxConsecutiveFailures){last}",
+                    settings.max_consecutive_failures
+                )
+            }
+            EndReason::RepeatedFailure => {
+                format!("the same call failed {SAME_CALL_FAILURES} times and nobody let the agent go on{last}")
+            }
+            EndReason::MaxTokens => format!(
+                "{} tokens are used up, {} are allowed (agent.maxTokens)",
+                self.tokens.input + self.tokens.output,
+                settings.max_tokens
+            ),
+            EndReason::WallTime => {
+                format!("the task took longer than {} ms (agent.wallTimeMs)", settings.wall_time.as_millis())
+            }
+            EndReason::Aborted => "it was ended by its caller".to_owned(),
+            EndReason::ProviderError | EndReason::Internal => {
+                detail.unwrap_or_else(|| "the provider of the model failed".to_owned())
+            }
+        };
+        let elapsed = self.clock.elapsed();
+        let plan = settings.plan.then_some(self.plan);
+        self.trace.tell(&Event::AgentEnd(Box::new(AgentEnd {
+            reason,
+            message: message.clone(),
+            answer: answer.clone(),
+            done: self.lines.clone(),
+            plan: plan.clone(),
+            turns: self.breaker.iterations(),
+            tokens: self.tokens,
+            class: self.understood.class,
+            duration_ms: elapsed.as_secs_f64() * 1e3,
+        })));
+        AgentOutcome {
+            ok: answer.is_some(),
+            reason,
+            message,
+            answer,
+            done: self.lines,
+            plan,
+            state: self.trace.state(),
+            turns: self.breaker.iterations(),
+            tokens: self.tokens,
+            elapsed_ms: u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX),
+        }
+    }
+}
+
+/// The error of a model's call that the loop's own end cut short.
+fn halt(reason: EndReason) -> ModelError {
+    ModelError { code: reason.as_str().to_owned(), message: "the loop ended while the model was asked".to_owned() }
+}
+
+/// What is known of a call that the loop's own end cut short.
+fn halted(reason: EndReason) -> Observation {
+    let message = "the loop ended while the call was under way; it may have had its effect";
+    let (code, text) = (reason.as_str().to_owned(), format!("error[{}]: {message}", reason.as_str()));
+    let data = json!({ "code": code, "message": message });
+    Observation { ok: false, code: Some(code), text, data, called: Vec::new() }
+}
+
+/// The end that a recorded call was cut short by. A tool's own codes are others.
+fn halting(code: &str) -> Option<EndReason> {
+    // `aborted` is a tool's own code too; a loop that was ended by its caller ends at the next question to the model as well.
+    (code == EndReason::WallTime.as_str()).then_some(EndReason::WallTime)
+}
+
+fn name_of(tool: &Value) -> Option<&str> {
+    tool.pointer("/function/name").and_then(Value::as_str)
+}
+
+fn names(tools: &[Value]) -> Vec<String> {
+    tools.iter().filter_map(|tool| name_of(tool).map(str::to_owned)).collect()
+}
+
+fn unknown(name: &str, offered: &[String]) -> ToolError {
+    let listed = offered.iter().take(MAX_NAMES).cloned().collect::<Vec<_>>().join(", ");
+    let suggestion = if offered.is_empty() {
+        "there are no tools; answer in words".to_owned()
+    } else {
+        format!("call one of: {listed}. Other tools are reached through these")
+    };
+    ToolError::new(ToolErrorCode::UnknownTool, format!("no tool \"{}\" is offered", cut(name, 100))).suggest(suggestion)
+}
+
+/// What tells one call from others: the tool, and its arguments whatever the order of their keys.
+fn key(call: &ModelCall, args: Option<&Map<String, Value>>) -> String {
+    match args {
+        Some(args) => format!("{} {}", call.name, sorted(&Value::Object(args.clone()))),
+        None => format!("{} {}", call.name, call.arguments),
+    }
+}
+
+fn sorted(value: &Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            let mut entries: Vec<_> = map.iter().collect();
+            entries.sort_by_key(|(key, _)| *key);
+            Value::Object(entries.into_iter().map(|(key, value)| (key.clone(), sorted(value))).collect())
+        }
+        Value::Array(items) => Value::Array(items.iter().map(sorted).collect()),
+        other => other.clone(),
+    }
+}
+
+/// Asks a small model to make unreadable arguments readable.
+fn repair_request(model: &str, tool: &Value, arguments: &str) -> (Value, Value) {
+    let instructions = "The user message holds the arguments of a function call that are not valid JSON, and the schema of the \
+                        function. Answer with the same arguments as one valid JSON object and nothing else. Change no value; \
+                        if it is unclear what was meant, answer with the word unclear.";
+    let parameters = tool.pointer("/function/parameters").cloned().unwrap_or_default();
+    let user = format!("Schema:\n{parameters}\n\nArguments:\n{arguments}");
+    let messages = json!([{ "role": "system", "content": instructions }, { "role": "user", "content": user }]);
+    (json!({ "model": model, "messages": messages }), json!({ "messages": messages, "tools": [] }))
+}

@@ -1,0 +1,117 @@
+//! Between the loop and the person who approves: asking is a state of the loop.
+//!
+//! Invariant: every question leaves the loop in the state in which it was asked, also one that is withdrawn, and is told with
+//! its answer. Nobody there, or a loop that is in no state to ask, is a no. With the danger gate switched off in the
+//! configuration, what *only* its danger asks about is approved; what a rule or a hook asks is asked in any case.
+
+use std::{sync::Arc, time::Instant};
+
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
+
+use super::{clock::WallClock, state::Signal, trace::Trace};
+use crate::{
+    policy::{ApprovalAnswer, ApprovalRequest, Approver, Grant, Role},
+    telemetry::{AgentStep, StepKind},
+};
+
+/// The rule that asks because of a tool's danger alone, as policy names it.
+const DANGER_RULE: &str = "danger";
+
+/// Who is asked by one call.
+#[derive(Clone)]
+pub(super) struct Gate {
+    pub(super) person: Option<Arc<dyn Approver>>,
+    pub(super) asks_for_danger: bool,
+    pub(super) trace: Arc<Trace>,
+    pub(super) clock: Arc<WallClock>,
+    /// Id of the model's call.
+    pub(super) call_id: Option<String>,
+}
+
+impl Gate {
+    /// The gate for one call.
+    pub(super) fn of_call(&self, call_id: &str) -> Self {
+        Self { call_id: Some(call_id.to_owned()), ..self.clone() }
+    }
+}
+
+impl Approver for Gate {
+    fn ask(&self, request: ApprovalRequest) -> BoxFuture<'static, ApprovalAnswer> {
+        let gate = self.clone();
+        Box::pin(async move {
+            if !gate.asks_for_danger && request.danger && request.rule == DANGER_RULE {
+                return ApprovalAnswer::Approved(Grant::once(Role::Admin));
+            }
+            if gate.trace.signal(Signal::Asked).is_err() {
+                return ApprovalAnswer::Nobody;
+            }
+            let _paused = gate.clock.pause();
+            let mut question = Question { gate: &gate, request: request.clone(), asked: Instant::now(), answer: None };
+            let answer = match &gate.person {
+                Some(person) => person.ask(request).await,
+                None => ApprovalAnswer::Nobody,
+            };
+            question.answer = Some(answer.clone());
+            answer
+        })
+    }
+}
+
+/// An open question; told when it ends, however it ends.
+struct Question<'g> {
+    gate: &'g Gate,
+    request: ApprovalRequest,
+    asked: Instant,
+    answer: Option<ApprovalAnswer>,
+}
+
+impl Drop for Question<'_> {
+    fn drop(&mut self) {
+        let (answer, code) = told(self.answer.as_ref());
+        self.gate.trace.step(AgentStep {
+            turn: self.gate.trace.turn(),
+            kind: StepKind::Approval,
+            model: None,
+            tool: Some(self.request.tool.clone()),
+            call_id: self.gate.call_id.clone(),
+            input: question(&self.request),
+            output: answer,
+            whole: None,
+            result: None,
+            called: Vec::new(),
+            ok: code.is_none(),
+            code: code.map(str::to_owned),
+            repairs: Vec::new(),
+            duration_ms: self.asked.elapsed().as_secs_f64() * 1e3,
+            tokens: None,
+        });
+        // The question was asked in this state, so the move is in the table.
+        let _ = self.gate.trace.signal(Signal::Decided);
+    }
+}
+
+/// A question as it is recorded.
+pub(super) fn question(request: &ApprovalRequest) -> Value {
+    json!({
+        "tool": request.tool, "args": request.args, "reason": request.reason, "rule": request.rule, "danger": request.danger,
+    })
+}
+
+/// An answer as it is recorded, and the code of one that is no yes.
+pub(super) fn told(answer: Option<&ApprovalAnswer>) -> (Value, Option<&'static str>) {
+    match answer {
+        Some(ApprovalAnswer::Approved(grant)) => {
+            let args = serde_json::to_value(&grant.args).unwrap_or_default();
+            let valid_ms = u64::try_from(grant.valid_for.as_millis()).unwrap_or(u64::MAX);
+            let role = grant.role.as_str();
+            (json!({ "approved": true, "role": role, "count": grant.count, "validMs": valid_ms, "args": args }), None)
+        }
+        Some(ApprovalAnswer::Denied { reason }) => {
+            (json!({ "approved": false, "reason": reason }), Some("approval_denied"))
+        }
+        Some(ApprovalAnswer::Nobody) | None => {
+            (json!({ "approved": false, "reason": "nobody answered" }), Some("approval_timeout"))
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! What the loop can do: the tools that a model is offered, and how they are called.
+//!
+//! A session is one toolbox ([`super::SessionTools`]), a record of one is another. Invariant: a failure is an observation that
+//! a model can read, with code and suggestion, never an error of the loop.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use serde_json::{Map, Value};
+use tokio_util::sync::CancellationToken;
+
+use crate::{policy::Approver, tool_error::ToolError};
+
+/// A call of a model, with its arguments read.
+#[derive(Clone)]
+pub struct ToolRequest {
+    /// Id of the model's call.
+    pub id: String,
+    /// The tool as the model named it.
+    pub name: String,
+    /// The arguments.
+    pub args: Map<String, Value>,
+    /// Who is asked for approvals.
+    pub approver: Arc<dyn Approver>,
+    /// Ends what was begun.
+    pub cancel: CancellationToken,
+}
+
+impl std::fmt::Debug for ToolRequest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ToolRequest").field("id", &self.id).field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// What came back.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Observation {
+    /// Whether it went well.
+    pub ok: bool,
+    /// The code of the error.
+    pub code: Option<String>,
+    /// What the model reads.
+    pub text: String,
+    /// All of it, for the log: of a failure its error, by itself or as `error`.
+    pub data: Value,
+    /// Real ids of the tools that were called.
+    pub called: Vec<String>,
+}
+
+impl Observation {
+    /// A success that is a text.
+    pub fn of(text: impl Into<String>) -> Self {
+        let text = text.into();
+        Self { ok: true, code: None, data: Value::String(text.clone()), text, called: Vec::new() }
+    }
+
+    /// A failed call.
+    pub fn failed(error: &ToolError) -> Self {
+        let data = serde_json::to_value(error).unwrap_or_default();
+        let code = data.get("code").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let mut text = format!("error[{code}]: {}", error.message);
+        if let Some(suggestion) = &error.suggestion {
+            text.push_str("\nhint: ");
+            text.push_str(suggestion);
+        }
+        if let Some(details) = &error.details {
+            text.push_str("\ndetails: ");
+            text.push_str(&details.to_string());
+        }
+        Self { ok: false, code: Some(code), text, data, called: error.tool.iter().cloned().collect() }
+    }
+
+    /// What went wrong in one line, with what to do next.
+    pub(super) fn problem(&self) -> String {
+        let error = self.data.get("error").unwrap_or(&self.data);
+        let part = |key: &str| error.get(key).and_then(Value::as_str);
+        match (part("message"), part("suggestion")) {
+            (Some(message), Some(suggestion)) => format!("{message}; {suggestion}"),
+            (Some(message), None) => message.to_owned(),
+            _ => self.text.clone(),
+        }
+    }
+}
+
+/// The tools of one loop.
+pub trait Toolbox: Send + Sync {
+    /// The tools as the model is offered them now, in the form of the chat interface.
+    fn offered(&self) -> Vec<Value>;
+
+    /// Makes a call. Dropping the future ends it.
+    fn call(&self, request: ToolRequest) -> BoxFuture<'_, Observation>;
+
+    /// A person lets the loop go on: what was held back because it kept failing may be tried again.
+    fn forgive(&self) {}
+}

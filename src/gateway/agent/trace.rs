@@ -1,0 +1,63 @@
+//! Every move and every step of a loop, told to whoever listens: the session log, a person at a terminal, a replay.
+//!
+//! Invariant: a move is told in the order in which it was made, and only moves of the table are made.
+
+use std::sync::{
+    Arc, Mutex, PoisonError,
+    atomic::{AtomicU32, Ordering},
+};
+
+use super::state::{IllegalMove, Machine, Signal, State};
+use crate::telemetry::{AgentMove, AgentStep, Event};
+
+/// Who hears of everything that a loop does.
+pub type Listener = Arc<dyn Fn(&Event) + Send + Sync>;
+
+/// One loop's state and its listeners.
+pub(super) struct Trace {
+    /// Held for a move and its telling, so that moves are told in order. Never across an await.
+    machine: Mutex<Machine>,
+    turn: AtomicU32,
+    listeners: Vec<Listener>,
+}
+
+impl Trace {
+    pub(super) fn new(listeners: Vec<Listener>) -> Self {
+        Self { machine: Mutex::default(), turn: AtomicU32::new(0), listeners }
+    }
+
+    /// A turn begins.
+    pub(super) fn begin_turn(&self, turn: u32) {
+        self.turn.store(turn, Ordering::Relaxed);
+    }
+
+    pub(super) fn turn(&self) -> u32 {
+        self.turn.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn state(&self) -> State {
+        self.machine.lock().unwrap_or_else(PoisonError::into_inner).state()
+    }
+
+    /// Makes a move and tells it.
+    pub(super) fn signal(&self, on: Signal) -> Result<(), IllegalMove> {
+        let mut machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner);
+        let made = machine.apply(on)?;
+        self.tell(&Event::AgentMove(AgentMove { turn: self.turn(), from: made.from, on: made.on, to: made.to }));
+        Ok(())
+    }
+
+    pub(super) fn step(&self, step: AgentStep) {
+        self.tell(&Event::AgentStep(Box::new(step)));
+    }
+
+    pub(super) fn tell(&self, event: &Event) {
+        self.listeners.iter().for_each(|listener| listener(event));
+    }
+}
+
+impl std::fmt::Debug for Trace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Trace").field("state", &self.state()).finish_non_exhaustive()
+    }
+}
