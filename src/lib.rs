@@ -17,6 +17,7 @@ pub mod protocol;
 pub mod sandbox;
 pub mod search;
 pub mod serve;
+pub mod skills;
 pub mod source;
 pub mod telemetry;
 pub mod tool_error;

@@ -15,6 +15,7 @@ use crate::{
     host::{Host, HostBuilder, HostError, Session},
     policy::{Match, Preapproval, Role, Scope},
     sandbox::{Limits, Sandbox},
+    skills::LoadedBy,
     source::{Source as _, SourceState, mcp::McpServers, plugin::Plugins},
 };
 
@@ -44,6 +45,9 @@ pub(crate) struct HostArgs {
     /// Act in this role [default: the agent's or the configured one]
     #[arg(long, value_name = "ROLE")]
     role: Option<RoleArg>,
+    /// Load this skill, and open what it opens; may be given several times
+    #[arg(long = "skill", value_name = "SLUG")]
+    pub(crate) skills: Vec<String>,
     /// Approve beforehand calls of tools whose id fits PATTERN; may be given several times
     #[arg(long = "approve", value_name = "PATTERN")]
     approve: Vec<String>,
@@ -155,7 +159,16 @@ impl Connected {
 
     /// A session of the caller's own.
     pub(crate) fn session(&self, args: &HostArgs) -> Result<Session, CliError> {
-        self.host.session(args.scope()).map_err(|error| CliError::Usage(error.to_string()))
+        let session = self.host.session(args.scope()).map_err(|error| CliError::Usage(error.to_string()))?;
+        for slug in &args.skills {
+            let skills =
+                session.skills().ok_or_else(|| CliError::Usage("the configuration has no skills".to_owned()))?;
+            skills.load(slug, LoadedBy::User).map_err(|error| {
+                let hint = error.suggestion.as_ref().map_or(String::new(), |hint| format!("; {hint}"));
+                CliError::Usage(format!("--skill {slug}: {error}{hint}"))
+            })?;
+        }
+        Ok(session)
     }
 
     /// Ends the servers and everything they started.

@@ -141,6 +141,12 @@ pub fn trust(options: &LoadOptions, file: &Path) -> Result<Loaded, ConfigError> 
     Ok(loaded)
 }
 
+/// Approves one skill of a folder that is not trusted, as its file is now, so that loading it may open profiles.
+pub fn trust_skill(options: &LoadOptions, file: &Path) -> Result<(), ConfigError> {
+    let text = document::read(file)?;
+    trust::approve(&options.environment, file, &text).map_err(|error| trust_error(file, &error))
+}
+
 /// Takes trust back; tells whether there was any.
 pub fn revoke_trust(options: &LoadOptions, file: &Path) -> Result<bool, ConfigError> {
     trust::revoke(&options.environment, file).map_err(|error| trust_error(file, &error))

@@ -100,8 +100,9 @@ pub(super) struct RawConfig {
     pub approvals: RawApprovals,
     /// Confinement of programs.
     pub sandbox: RawSandbox,
-    /// Skills.
-    pub skills: RawSkills,
+    /// Skills; without this section there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub skills: Option<RawSkills>,
     /// The OpenAI-compatible gateway.
     pub gateway: RawGateway,
     /// The agent loop.

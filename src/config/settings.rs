@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 
 pub use super::raw::{BridgeMode, Enabled, NativeTool, SandboxLevel};
 pub use super::section::{
-    AgentLoopSettings, GatewayKey, GatewaySettings, ModelSettings, ProviderSettings, SkillState, SkillsSettings,
+    AgentLoopSettings, AllowedTools, GatewayKey, GatewaySettings, ModelSettings, PlanSettings, ProviderSettings,
+    SkillFolder, SkillState, SkillStates, SkillsSettings,
 };
 use crate::{
     policy::{AgentSettings, Match, PolicySettings, ProfileSettings, Role, Rule},
@@ -84,7 +85,7 @@ pub struct Settings {
     /// Limits of one run.
     #[serde(serialize_with = "limits")]
     pub limits: Limits,
-    /// Skills; read, without effect in this version.
+    /// Skills.
     pub skills: SkillsSettings,
     /// The gateway; its keys are also tokens of `serve --http`.
     pub gateway: GatewaySettings,

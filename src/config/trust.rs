@@ -63,6 +63,13 @@ pub(super) fn approve(environment: &Environment, file: &Path, text: &str) -> io:
     write_store(environment, &store)
 }
 
+/// The approved files below a folder, by canonical path, with the SHA-256 of what was approved.
+pub(super) fn approved_below(environment: &Environment, folder: &Path) -> BTreeMap<PathBuf, String> {
+    let folder = identity(folder);
+    let files = read_store(environment).files.into_iter();
+    files.filter(|(file, _)| file.starts_with(&folder)).map(|(file, approved)| (file, approved.sha256)).collect()
+}
+
 /// Takes an approval back; tells whether there was one.
 pub(super) fn revoke(environment: &Environment, file: &Path) -> io::Result<bool> {
     let mut store = read_store(environment);

@@ -47,7 +47,7 @@ pub(super) struct Validator<'a> {
 }
 
 impl Validator<'_> {
-    fn environment(&self) -> &Environment {
+    pub(super) fn environment(&self) -> &Environment {
         self.variables.environment
     }
 
@@ -81,7 +81,7 @@ impl Validator<'_> {
             },
             sandbox: SandboxSettings { level: raw.sandbox.level, jit: raw.sandbox.jit },
             limits,
-            skills: self.skills(&raw.skills),
+            skills: self.skills(raw.skills.as_ref())?,
             gateway: self.gateway(&raw.gateway),
             agent: self.agent(&raw.agent),
             log: LogSettings {

@@ -177,6 +177,9 @@ impl<'s> Recorded<'s> {
         self.ended = true;
         let executed = self.trace.was_executed();
         self.session.count_call(executed);
+        let door = self.tool.as_ref().and_then(|tool| self.session.skills()?.called(tool, executed));
+        let (skill, profile) =
+            door.map_or((None, None), |(skill, profile)| (Some(skill.to_string()), Some(profile.to_string())));
         let Some(log) = self.session.log() else { return };
         let mut decision = self.decision.take();
         if let Some(decision) = &mut decision {
@@ -191,6 +194,8 @@ impl<'s> Recorded<'s> {
             tool: id.map(ToString::to_string),
             source: id.map(|id| id.source_and_owner().to_owned()),
             requested: Some(requested).filter(|requested| id.is_none_or(|id| id.as_str() != requested)),
+            skill,
+            profile,
             status,
             code: code.and_then(|code| serde_json::to_value(code).ok()?.as_str().map(str::to_owned)),
             decision,

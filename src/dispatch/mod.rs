@@ -28,7 +28,7 @@ use call::Recorded;
 use crate::{
     catalog::View,
     host::SessionCore,
-    policy::Effect,
+    policy::{ApprovalSource, Effect},
     tool_error::{ToolError, ToolErrorCode},
 };
 
@@ -70,15 +70,21 @@ async fn walk(
     session.brakes.before_server(entry.tool.id.source_and_owner())?;
 
     // hooks
-    let hooks = host.hooks_for(&entry.tool, &decision, view);
+    let hooks = session.hooks_for(&entry.tool, &decision, view);
     let asked_by = hooks::before(session, &hooks, entry, record, &mut args).await?;
 
     // approval
-    if decision.effect == Effect::Ask || !asked_by.is_empty() {
+    let preapproved = asked_by.is_empty() && !decision.danger && session.preapproves(&entry.tool);
+    if decision.effect == Effect::Ask && preapproved {
+        record.approved(ApprovalSource::Preapproved);
+    } else if decision.effect == Effect::Ask || !asked_by.is_empty() {
         let approval = approve::approve(session, &request.origin, entry, &decision, &asked_by, &args, record).await?;
         record.approved(approval);
         hooks::approved(session, &asked_by, entry, record, &args).await?;
     }
+
+    // a model that loads skill after skill is held back before anything is read
+    session.before_skill(&entry.tool, &args)?;
 
     // schedule
     let _turn = execute::turn(host, entry, &request.origin).await?;

@@ -51,6 +51,9 @@ fn no_such_tool(session: &SessionCore, view: &View, selector: &str) -> ToolError
     if let Some(error) = of_unavailable_source(view, selector) {
         return error;
     }
+    if let Some(error) = behind_a_skill(session, view, selector) {
+        return error;
+    }
     let near = near_ids(session, view, selector);
     let message = format!("there is no tool \"{}\"", shown(selector));
     let suggestion = if near.is_empty() {
@@ -63,6 +66,17 @@ fn no_such_tool(session: &SessionCore, view: &View, selector: &str) -> ToolError
         error.details = Some(json!({ "near": near }));
     }
     error
+}
+
+/// A tool that comes with a skill which the session sees and has not loaded.
+fn behind_a_skill(session: &SessionCore, view: &View, selector: &str) -> Option<ToolError> {
+    let (skill, id) = session.behind_a_skill(view, selector)?;
+    let message = format!("{id} comes with the skill \"{skill}\", which is not loaded; nothing was done");
+    let mut error = ToolError::new(ToolErrorCode::NotInScope, message).suggest(format!(
+        "if that skill fits the task, call load_skill {{\"name\": \"{skill}\"}} first, then call the tool again"
+    ));
+    error.details = Some(json!({ "skill": skill }));
+    Some(error)
 }
 
 /// A tool of a source that is down and never told what it has: whether it has this one is not known.

@@ -8,10 +8,12 @@ use std::{
 use super::{Host, HostCore};
 use crate::{
     catalog::Tool,
+    config::SkillsSettings,
     dispatch::{Hook, Hooks, Sequential},
     policy::{Approver, Policy, PolicyError, PolicySettings, Preapproval, Preapprovals},
     sandbox::{Limits, Sandbox},
     search::{Indexer, SearchLimits},
+    skills::Skills,
     source::{FixedSource, Source},
     telemetry::{LogSettings, Redactor},
 };
@@ -38,6 +40,7 @@ pub struct HostBuilder {
     search_limits: SearchLimits,
     log: Option<LogSettings>,
     sandbox: Option<Arc<Sandbox>>,
+    skills: Option<(SkillsSettings, Vec<String>)>,
 }
 
 impl HostBuilder {
@@ -125,6 +128,13 @@ impl HostBuilder {
         self
     }
 
+    /// With skills. `image_hosts` are those that `fetch_image` may reach.
+    #[must_use]
+    pub fn skills(mut self, settings: SkillsSettings, image_hosts: Vec<String>) -> Self {
+        self.skills = settings.enabled.then_some((settings, image_hosts));
+        self
+    }
+
     /// With a sandbox that programs run in.
     #[must_use]
     pub fn sandbox(mut self, sandbox: Arc<Sandbox>) -> Self {
@@ -142,7 +152,11 @@ impl HostBuilder {
         for ((source, owner), tools) in owned {
             self.sources.push(Arc::new(FixedSource::new(&source, &owner, tools)));
         }
+        let sandbox = self.sandbox.is_some();
+        let skills = self.skills.map(|(settings, hosts)| Skills::new(settings, &self.policy, hosts));
+        let skills = skills.transpose()?.map(|skills| Arc::new(skills.with_sandbox(sandbox)));
         Ok(Host(Arc::new(HostCore {
+            skills,
             sources: RwLock::new(self.sources),
             policy: RwLock::new(Arc::new(Policy::new(&self.policy)?)),
             catalog: Mutex::new(None),

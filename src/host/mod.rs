@@ -9,13 +9,14 @@ mod builder;
 mod in_flight;
 mod session;
 mod settings;
+mod shared;
 
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 pub use builder::{HostBuilder, HostError};
 pub use in_flight::InFlight;
-pub(crate) use session::SessionCore;
 pub use session::{CallOptions, RunOptions, Session};
+pub(crate) use session::{SessionCore, Shared as SessionShared};
 
 use crate::{
     catalog::{Catalog, Selected, Tool, ToolId, View},
@@ -23,6 +24,7 @@ use crate::{
     policy::{Approver, Decision, Policy, PolicyError, Preapprovals, Scope},
     sandbox::{Limits, Sandbox},
     search::Indexer,
+    skills::Skills,
     source::Source,
     telemetry::{LogSettings, Redactor},
 };
@@ -41,6 +43,8 @@ pub(crate) struct HostCore {
     catalog: Mutex<Option<Arc<Catalog>>>,
     /// Analysed tools by content, shared by the views of all sessions.
     pub(crate) indexer: Indexer,
+    /// Skills, where the configuration has them.
+    pub(crate) skills: Option<Arc<Skills>>,
     pub(crate) hooks: Hooks,
     pub(crate) approver: Option<Arc<dyn Approver>>,
     pub(crate) preapprovals: Preapprovals,
@@ -88,6 +92,11 @@ impl Host {
     pub fn reload(&self, sources: Vec<Arc<dyn Source>>, policy: Policy) {
         *self.0.sources.write().unwrap_or_else(PoisonError::into_inner) = sources;
         *self.0.policy.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(policy);
+    }
+
+    /// Skills, where the configuration has them.
+    pub fn skills(&self) -> Option<&Arc<Skills>> {
+        self.0.skills.as_ref()
     }
 
     /// The limits of runs.

@@ -16,10 +16,11 @@ use super::{HostCore, InFlight};
 use crate::{
     bridge::{CodeBridge, StructuredResult},
     catalog::{Catalog, Entry, ProgressSink, Tool, ToolDefinition, ToolId, View, absent_tool},
-    dispatch::{self, Brakes, CallOrigin, CallRequest, RawArguments, Reply, Surface},
+    dispatch::{self, Brakes, CallOrigin, CallRequest, Hooks, RawArguments, Reply, Surface},
     outcome::RunOutcome,
-    policy::{Approver, Decision, Effect, Gate, Grants, PolicyError, Role, Scope},
+    policy::{Approver, Decision, Effect, Grants, PolicyError, Role, Scope},
     sandbox::{Bridge, Limits, RunRequest, Sandbox, SandboxError},
+    skills::SkillSession,
     source::{Quarantined, Source},
     telemetry::{CatalogFigures, Event, SessionLog, SourceCount},
     tool_error::{ToolError, ToolErrorCode},
@@ -42,7 +43,7 @@ pub(crate) struct SessionCore {
 
 /// What the calls of one session share.
 pub(crate) struct Shared {
-    host: Arc<HostCore>,
+    pub(super) host: Arc<HostCore>,
     pub(crate) id: Arc<str>,
     pub(crate) scope: Scope,
     pub(crate) role: Role,
@@ -51,7 +52,9 @@ pub(crate) struct Shared {
     /// One question to a person at a time.
     pub(crate) asking: tokio::sync::Mutex<()>,
     /// The log, opened by its first row.
-    log: OnceLock<Option<SessionLog>>,
+    pub(super) log: OnceLock<Option<SessionLog>>,
+    /// Its skills, where there are any.
+    pub(super) skills: Option<Arc<SkillSession>>,
     calls: AtomicU64,
     lookups: AtomicU64,
     executed: AtomicU64,
@@ -104,7 +107,11 @@ impl Session {
         let scoped = policy.scoped(scope)?;
         let (scope, role) = (scoped.scope().clone(), scoped.role());
         drop(policy);
-        let shared = Shared {
+        let shared = Arc::new_cyclic(|shared| Shared {
+            skills: host
+                .skills
+                .as_ref()
+                .map(|skills| Arc::new(SkillSession::new(skills.clone(), shared.clone(), scope.agent.as_deref()))),
             host,
             id,
             scope,
@@ -117,8 +124,8 @@ impl Session {
             lookups: AtomicU64::new(0),
             executed: AtomicU64::new(0),
             runs: AtomicU64::new(0),
-        };
-        Ok(Self(Arc::new(SessionCore::new(Arc::new(shared), own))))
+        });
+        Ok(Self(Arc::new(SessionCore::new(shared, own))))
     }
 
     /// The same session (its id, log, grants and counts) with other sources of its own: what a client brings along with one
@@ -197,6 +204,11 @@ impl Session {
         (self.0.calls.load(Ordering::Relaxed), self.0.executed.load(Ordering::Relaxed))
     }
 
+    /// Its skills, where there are any.
+    pub fn skills(&self) -> Option<&Arc<SkillSession>> {
+        self.0.skills()
+    }
+
     /// Writes a row of its log, for what happens at a front door.
     pub fn record(&self, event: Event) {
         if let Some(log) = self.0.log() {
@@ -239,10 +251,6 @@ impl SessionCore {
         Self { shared, own, catalog: Mutex::new(None), view: Mutex::new(None) }
     }
 
-    pub(crate) fn host(&self) -> &HostCore {
-        &self.host
-    }
-
     fn next_run_id(&self) -> Arc<str> {
         format!("{}.r{}", self.id, self.runs.fetch_add(1, Ordering::Relaxed)).into()
     }
@@ -278,10 +286,11 @@ impl SessionCore {
     /// The catalog of this session: the host's, with what only this session has.
     pub(crate) fn catalog(&self) -> Arc<Catalog> {
         let shared = self.host.catalog();
-        if self.own.is_empty() {
+        if self.own.is_empty() && self.skills.is_none() {
             return shared;
         }
         let own = self.own.iter().map(|source| source.snapshot());
+        let own = own.chain(self.skills.iter().map(|skills| skills.snapshot()));
         let snapshots: Vec<_> = shared.snapshots().iter().cloned().chain(own).collect();
         let mut last = self.catalog.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(catalog) = last.as_ref().filter(|catalog| catalog.is_of(&snapshots)) {
@@ -291,10 +300,19 @@ impl SessionCore {
         last.insert(derived).clone()
     }
 
-    /// What skills have opened, in a session that has skills.
-    #[expect(clippy::unused_self, reason = "skills are not part of a session yet")]
-    fn gate(&self) -> Option<Arc<Gate>> {
-        None
+    /// The skill that would open what a selector names; never for a tool that policy denies.
+    pub(crate) fn behind_a_skill(&self, view: &View, selector: &str) -> Option<(Arc<str>, String)> {
+        let skills = self.skills.as_ref()?;
+        view.gate()?;
+        let ungated = View::new(self.catalog(), self.host.policy(), self.scope.clone()).ok()?;
+        skills.behind(selector, &ungated)
+    }
+
+    /// The hooks that want to be asked about a call: the host's, and that of skills nobody has approved yet.
+    pub(crate) fn hooks_for(&self, tool: &Tool, decision: &Decision, view: &View) -> Hooks {
+        let mut hooks = self.host.hooks_for(tool, decision, view);
+        hooks.before.extend(self.skills.as_ref().and_then(|skills| crate::skills::approval_hook(skills, tool)));
+        hooks
     }
 
     /// The view that the session would have now, when its sources or what is open have changed since `view` was made.
@@ -348,7 +366,17 @@ impl SessionCore {
 
     /// The decision of a view, or a stricter one that has come since.
     pub(crate) fn decide_again<'d>(&self, view: &View, entry: &Entry, decision: &'d Decision) -> Cow<'d, Decision> {
-        let policy = self.host.policy();
+        let (policy, gate) = (self.host.policy(), self.gate());
+        if let Some(gate) = gate.filter(|gate| !view.is_behind(Some(gate)) && !gate.holds(&entry.tool)) {
+            let reason = Some("the skill that it came with is not loaded any more".to_owned());
+            let rule = if gate.closed { "plan" } else { "skill" };
+            return Cow::Owned(Decision {
+                effect: Effect::Deny,
+                rule: rule.to_owned(),
+                reason,
+                danger: decision.danger,
+            });
+        }
         if view.is_under(&policy) {
             return Cow::Borrowed(decision);
         }
@@ -364,21 +392,6 @@ impl SessionCore {
                 danger: decision.danger,
             }),
         }
-    }
-
-    pub(crate) fn log(&self) -> Option<&SessionLog> {
-        let open = || {
-            let settings = self.host.log.clone()?;
-            let log = SessionLog::new(settings, self.id.clone(), self.host.redactor.clone());
-            log.write(Event::Session {
-                agent: self.scope.agent.clone(),
-                profile: self.scope.profile.clone(),
-                role: self.role.as_str().to_owned(),
-                version: env!("CARGO_PKG_VERSION").to_owned(),
-            });
-            Some(log)
-        };
-        self.log.get_or_init(open).as_ref()
     }
 }
 

@@ -31,6 +31,7 @@ impl HostBuilder {
         let search = &settings.tools.tool_search;
         let limits = SearchLimits { default: search.search_default_limit, max: search.max_search_limit };
         Ok(self
+            .skills(settings.skills.clone(), settings.native.hosts.clone())
             .policy(settings.policy())
             .secrets(settings.secrets().iter().map(|secret| secret.expose().to_owned()))
             .limits(settings.limits.clone())

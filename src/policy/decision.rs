@@ -10,7 +10,7 @@ use super::{
     pattern::{Pattern, Patterns, compile},
     rule::{CompiledRule, Effect, Rule, in_group},
 };
-use crate::catalog::Tool;
+use crate::{catalog::Tool, skills::SkillStates};
 
 /// Everything that configuration says about who may use what; see docs/policy.md.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -41,8 +41,11 @@ pub struct PolicySettings {
 pub struct ProfileSettings {
     /// Patterns over ids (or names).
     pub tools: Vec<String>,
-    /// Servers and plugins of which every tool belongs to the profile.
+    /// Servers and plugins of which every tool belongs to the profile. With skills, one of them has to be connected.
     pub integrations: Vec<String>,
+    /// With skills: integrations that all have to be connected.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub requires: Vec<String>,
 }
 
 /// One agent: its role and the rules that are asked before the general ones.
@@ -57,6 +60,12 @@ pub struct AgentSettings {
     pub profile: Option<String>,
     /// Its own rules.
     pub policy: Vec<Rule>,
+    /// State of single skills by slug, over what `skills.states` says.
+    #[serde(skip_serializing_if = "SkillStates::is_empty")]
+    pub skills: SkillStates,
+    /// Its plan, as `skills.plans` names it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub plan: Option<String>,
 }
 
 /// Whose session it is.

@@ -143,6 +143,26 @@ pub enum Event {
     AgentStep(Box<AgentStep>),
     /// The agent loop has ended.
     AgentEnd(Box<AgentEnd>),
+    /// A turn of the conversation began.
+    Turn {
+        /// Its number, from 1.
+        turn: u64,
+        /// The beginning of what the user asked for.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        task: Option<String>,
+    },
+    /// Which skills the model sees was decided, or has changed.
+    SkillsVisible {
+        /// Slugs of those that are listed.
+        available: Vec<String>,
+        /// Slugs of those whose instructions are part of every turn.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        always: Vec<String>,
+        /// Number of those that it does not see.
+        hidden: u64,
+    },
+    /// A skill was loaded or unloaded, or was not.
+    Skill(Box<SkillEvent>),
     /// Rows before this one could not be written.
     Lost {
         /// How many.
@@ -172,6 +192,12 @@ pub struct CallEvent {
     /// The tool's source, e.g. `mcp:github`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
+    /// The skill that the tool is there through, in a session with skills.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skill: Option<String>,
+    /// The profile that it is there through.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<String>,
     /// How it ended.
     pub status: CallStatus,
     /// The error's code.
@@ -193,6 +219,37 @@ pub struct CallEvent {
     pub duration_ms: f64,
     /// Milliseconds of the tool itself.
     pub tool_ms: f64,
+}
+
+/// What happened to a skill.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SkillEvent {
+    /// Its slug.
+    pub skill: String,
+    /// `loaded`, `already_loaded`, `updated`, `unloaded` or `refused`.
+    pub action: String,
+    /// Who loaded it: `model`, `user`, `always` or `preload`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// Its version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// Whether it comes from a folder that is trusted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trusted: Option<bool>,
+    /// Profiles that it opens.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub profiles: Vec<String>,
+    /// Number of tools that are open through it.
+    #[serde(default)]
+    pub tools: u64,
+    /// Bytes of instructions that this added.
+    #[serde(default)]
+    pub bytes: u64,
+    /// Why it was unloaded or refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 /// What policy, hooks and people decided about a call.

@@ -8,7 +8,9 @@ mod session_log;
 mod tokens;
 
 pub use agent_event::{AgentEnd, AgentMove, AgentStart, AgentStep, StepKind, TokensUsed};
-pub use event::{CallDecision, CallEvent, CatalogFigures, Event, Row, SCHEMA_VERSION, SourceCount, row_schema};
+pub use event::{
+    CallDecision, CallEvent, CatalogFigures, Event, Row, SCHEMA_VERSION, SkillEvent, SourceCount, row_schema,
+};
 pub use redact::{REDACTED, Redactor};
 pub use session_log::{LogSettings, SessionLog, list_sessions, read_rows};
 pub use tokens::count_tokens;

@@ -37,6 +37,7 @@ mod serve_week;
 mod sessions;
 mod setup;
 mod signature;
+mod skills;
 mod soak;
 mod structured;
 mod values;

@@ -126,7 +126,7 @@ fn denials() -> Vec<(&'static str, PolicySettings, Scope)> {
     )]);
     let profiles = BTreeMap::from([(
         "docs".to_owned(),
-        ProfileSettings { tools: vec!["openclaw:app:*".to_owned()], integrations: Vec::new() },
+        ProfileSettings { tools: vec!["openclaw:app:*".to_owned()], ..ProfileSettings::default() },
     )]);
     let owner_rule = Rule { decision: None, owner_only: true, ..rule(pattern("mcp:vault:*"), Effect::Allow) };
     vec![

@@ -9,4 +9,4 @@ pub(super) use agent::RawAgentLoop;
 pub(super) use gateway::RawGateway;
 pub use gateway::{GatewayKey, GatewaySettings, ModelSettings, ProviderSettings};
 pub(super) use skills::RawSkills;
-pub use skills::{SkillState, SkillsSettings};
+pub use skills::{AllowedTools, PlanSettings, SkillFolder, SkillState, SkillStates, SkillsSettings};

@@ -24,6 +24,8 @@ use crate::{catalog::ToolOutput, policy::Pattern, tool_error::ToolError};
 const MAX_REDIRECTS: usize = 5;
 /// Bytes of a body that are given.
 const MAX_BODY_BYTES: usize = 1024 * 1024;
+/// Bytes of an image: a model looks at no larger one.
+const MAX_IMAGE_BYTES: usize = 5 * 1024 * 1024;
 
 /// Finds the addresses of a host name.
 type Resolve = Arc<dyn Fn(String, u16) -> BoxFuture<'static, std::io::Result<Vec<SocketAddr>>> + Send + Sync>;
@@ -52,6 +54,21 @@ pub(super) fn fetch(hosts: &[String]) -> Work {
     })
 }
 
+/// Fetches images, from the same hosts by the same rules.
+pub(super) fn fetch_image(hosts: &[String]) -> Work {
+    let resolve: Resolve = Arc::new(|host, port| {
+        Box::pin(async move { Ok(tokio::net::lookup_host((host.as_str(), port)).await?.collect()) })
+    });
+    let fetcher = Arc::new(Fetcher::new(hosts, resolve));
+    Box::new(move |args| {
+        let fetcher = fetcher.clone();
+        Box::pin(async move {
+            let (url, response) = fetcher.response(text_argument(&args, "url")).await?;
+            image(&url, response).await
+        })
+    })
+}
+
 impl Fetcher {
     fn new(hosts: &[String], resolve: Resolve) -> Self {
         // An entry that is no pattern allows nothing.
@@ -59,11 +76,17 @@ impl Fetcher {
     }
 
     async fn get(&self, url: &str) -> Result<ToolOutput, ToolError> {
+        let (url, response) = self.response(url).await?;
+        answer(&url, response).await
+    }
+
+    /// What stands at the end of all redirects.
+    async fn response(&self, url: &str) -> Result<(Url, Response), ToolError> {
         let mut url = Url::parse(url).map_err(|error| failed(format!("the URL can not be read: {error}")))?;
         for _ in 0..=MAX_REDIRECTS {
             let response = self.hop(&url).await?;
             match target(&url, &response)? {
-                None => return answer(&url, response).await,
+                None => return Ok((url, response)),
                 Some(next) => url = next,
             }
         }
@@ -163,27 +186,69 @@ fn target(url: &Url, response: &Response) -> Result<Option<Url>, ToolError> {
     next.map(Some).ok_or_else(|| failed("a redirect leads to something that is no URL"))
 }
 
+fn content_type(response: &Response) -> (String, String) {
+    let whole =
+        response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("text/plain").to_owned();
+    let kind = whole.split(';').next().unwrap_or_default().trim().to_lowercase();
+    (whole, kind)
+}
+
+/// The body up to its cap, and whether there is more.
+async fn body(response: Response, max_bytes: usize) -> Result<(Vec<u8>, bool), ToolError> {
+    let mut body = Vec::new();
+    let mut stream = response.bytes_stream();
+    while let Some(chunk) = stream.next().await {
+        let chunk = chunk.map_err(|_| failed("the connection broke off in the middle"))?;
+        let room = max_bytes - body.len();
+        body.extend_from_slice(&chunk[..chunk.len().min(room)]);
+        if chunk.len() > room {
+            return Ok((body, true));
+        }
+    }
+    Ok((body, false))
+}
+
+async fn image(url: &Url, response: Response) -> Result<ToolOutput, ToolError> {
+    let (_, kind) = content_type(&response);
+    let status = response.status();
+    if !status.is_success() {
+        return Err(failed(format!("{url} answered {}", status.as_u16())));
+    }
+    if !["image/png", "image/jpeg", "image/gif", "image/webp"].contains(&kind.as_str()) {
+        return Err(failed(format!("{url} is {kind}, not an image (PNG, JPEG, GIF or WebP)")));
+    }
+    let (bytes, more) = body(response, MAX_IMAGE_BYTES).await?;
+    if more {
+        return Err(failed(format!("{url} is larger than {} MiB", MAX_IMAGE_BYTES >> 20)));
+    }
+    let block = json!({ "type": "image", "data": base64(&bytes), "mimeType": kind });
+    Ok(ToolOutput { content: vec![block], ..ToolOutput::default() })
+}
+
+/// The standard alphabet, padded.
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for group in bytes.chunks(3) {
+        let joined =
+            group.iter().fold(0_usize, |joined, byte| joined << 8 | usize::from(*byte)) << (8 * (3 - group.len()));
+        for digit in 0..4 {
+            let index = joined >> (18 - 6 * digit) & 63;
+            text.push(if digit <= group.len() { char::from(DIGITS[index]) } else { '=' });
+        }
+    }
+    text
+}
+
 async fn answer(url: &Url, response: Response) -> Result<ToolOutput, ToolError> {
     let status = response.status().as_u16();
-    let content_type =
-        response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("text/plain").to_owned();
-    let kind = content_type.split(';').next().unwrap_or_default().trim().to_lowercase();
+    let (content_type, kind) = content_type(&response);
     let is_text = kind.starts_with("text/")
         || ["json", "xml", "javascript", "yaml", "x-www-form-urlencoded"].iter().any(|ending| kind.ends_with(ending));
     if !is_text {
         return Err(failed(format!("{url} is {kind}, not text")));
     }
-    let (mut body, mut truncated) = (Vec::new(), false);
-    let mut stream = response.bytes_stream();
-    while let Some(chunk) = stream.next().await {
-        let chunk = chunk.map_err(|_| failed("the connection broke off in the middle"))?;
-        let room = MAX_BODY_BYTES - body.len();
-        body.extend_from_slice(&chunk[..chunk.len().min(room)]);
-        if chunk.len() > room {
-            truncated = true;
-            break;
-        }
-    }
+    let (body, truncated) = body(response, MAX_BODY_BYTES).await?;
     let text = String::from_utf8_lossy(&body).into_owned();
     Ok(json!({ "status": status, "url": url.as_str(), "contentType": content_type, "text": text, "truncated": truncated }).into())
 }
@@ -286,6 +351,32 @@ mod tests {
         assert!(refusal(&fetcher, &at("/file")).await.contains("only http and https"));
         assert!(refusal(&fetcher, &at("/name")).await.contains("not on the list"));
         assert!(refusal(&fetcher, &at("/round")).await.contains("redirects"));
+    }
+
+    #[test]
+    fn base64_is_the_standard_one() {
+        for (bytes, text) in
+            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg=="), ("\u{ff}?", "w78/")]
+        {
+            assert_eq!(base64(bytes.as_bytes()), text);
+        }
+    }
+
+    #[tokio::test]
+    async fn an_image_is_given_as_one_and_text_is_none() {
+        let port = server(|path, _| match path {
+            "/a.png" => {
+                "HTTP/1.1 200 OK\r\ncontent-type: image/png\r\ncontent-length: 3\r\nconnection: close\r\n\r\npng"
+                    .to_owned()
+            }
+            _ => page("text"),
+        })
+        .await;
+        let work = fetch_image(&[format!("127.0.0.1:{port}")]);
+        let at = |path: &str| json!({ "url": format!("http://127.0.0.1:{port}{path}") }).as_object().unwrap().clone();
+        let output = work(at("/a.png")).await.unwrap();
+        assert_eq!(output.content, [json!({ "type": "image", "data": "cG5n", "mimeType": "image/png" })]);
+        assert!(work(at("/text")).await.unwrap_err().message.contains("not an image"));
     }
 
     #[tokio::test]

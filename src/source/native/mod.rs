@@ -53,6 +53,11 @@ fn tool(kind: NativeTool, settings: &NativeSettings, root: &root::Root) -> Tool 
     Tool::from_source(id, definition, Arc::new(Native(work)))
 }
 
+/// What does the work of `fetch_image`: an image from a host of the list.
+pub(crate) fn fetch_image(hosts: &[String]) -> Arc<dyn Invoke> {
+    Arc::new(Native(fetch::fetch_image(hosts)))
+}
+
 /// What a native tool does with its validated arguments.
 type Work = Box<dyn Fn(Map<String, Value>) -> BoxFuture<'static, Result<ToolOutput, ToolError>> + Send + Sync>;
 
