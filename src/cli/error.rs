@@ -11,7 +11,7 @@ const NOT_A_PROGRAM: u8 = 3;
 const LIMIT: u8 = 4;
 pub(crate) const SANDBOX: u8 = 5;
 const WORKER: u8 = 6;
-const INTERRUPTED: u8 = 130;
+pub(crate) const INTERRUPTED: u8 = 130;
 
 /// As printed by `--help`.
 pub(crate) const EXIT_CODES: &str = "\

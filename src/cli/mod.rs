@@ -2,6 +2,7 @@
 //!
 //! Must never do work that the verb at hand does not need: `toolbridge run` is measured from its first instruction.
 
+mod agent;
 mod approver;
 mod catalog;
 mod completions;
@@ -38,6 +39,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Verb {
     Run(Box<run::RunArgs>),
+    Agent(Box<agent::AgentArgs>),
     Tools(Box<tools::ToolsArgs>),
     Search(Box<catalog::SearchArgs>),
     Describe(Box<catalog::DescribeArgs>),
@@ -68,6 +70,7 @@ pub fn main() -> ExitCode {
     };
     let result = match cli.verb {
         Verb::Run(args) => run::run(*args),
+        Verb::Agent(args) => agent::run(&args),
         Verb::Tools(args) => tools::run(&args),
         Verb::Search(args) => catalog::search(&args),
         Verb::Describe(args) => catalog::describe(&args),

@@ -43,6 +43,11 @@ pub(crate) fn error(error: &CliError) {
     say(&format!("{ERROR}error{ERROR:#}: {}\n", shown(&error.to_string())));
 }
 
+/// Says how something ended that did not do what it was asked.
+pub(crate) fn failure(code: &str, message: &str) {
+    say(&format!("{ERROR}error[{code}]{ERROR:#}: {}\n", shown(message)));
+}
+
 /// Says what should be known and is no error.
 pub(crate) fn warn(text: &str) {
     say(&format!("{WARNING}warning{WARNING:#}: {}\n", shown(text)));

@@ -119,7 +119,7 @@ async fn serve(
     Ok(summary)
 }
 
-fn sandbox(loaded: &Loaded) -> Result<Sandbox, crate::sandbox::SandboxError> {
+pub(super) fn sandbox(loaded: &Loaded) -> Result<Sandbox, crate::sandbox::SandboxError> {
     let (limits, settings) = (&loaded.settings.limits, &loaded.settings.sandbox);
     Sandbox::new(PoolOptions {
         level: match settings.level {

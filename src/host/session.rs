@@ -199,6 +199,11 @@ impl Session {
         dispatch::dispatch(&self.0, &view, call).await
     }
 
+    /// A person lets the work go on: calls that were held back because they kept failing may be tried again.
+    pub fn forgive(&self) {
+        self.0.brakes.release();
+    }
+
     /// Number of calls so far, and of those whose tool really ran.
     pub fn calls(&self) -> (u64, u64) {
         (self.0.calls.load(Ordering::Relaxed), self.0.executed.load(Ordering::Relaxed))

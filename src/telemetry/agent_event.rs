@@ -33,8 +33,8 @@ pub struct AgentStart {
     /// What is forbidden beside what the task forbids.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub forbidden: Vec<String>,
-    /// Names of the tools that the model is offered.
-    pub tools: Vec<String>,
+    /// Whether preferences can be kept.
+    pub memory: bool,
     /// Limits and habits that hold.
     pub settings: Value,
 }

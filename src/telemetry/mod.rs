@@ -12,7 +12,7 @@ pub use event::{
     CallDecision, CallEvent, CatalogFigures, Event, Row, SCHEMA_VERSION, SkillEvent, SourceCount, row_schema,
 };
 pub use redact::{REDACTED, Redactor};
-pub use session_log::{LogSettings, SessionLog, list_sessions, read_rows};
+pub use session_log::{LogSettings, SessionLog, list_sessions, read_row_file, read_rows};
 pub use tokens::count_tokens;
 
 pub(crate) use clock_text::utc_now;

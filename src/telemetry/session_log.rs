@@ -171,7 +171,12 @@ pub fn list_sessions(dir: &Path) -> Vec<(String, SystemTime)> {
 
 /// The rows of one log. The second part counts lines that are no rows (a write was cut short, say).
 pub fn read_rows(dir: &Path, session: &str) -> io::Result<(Vec<Row>, usize)> {
-    let file = File::open(dir.join(format!("{}.{EXTENSION}", file_stem(session))))?;
+    read_row_file(&dir.join(format!("{}.{EXTENSION}", file_stem(session))))
+}
+
+/// The rows of one log file; as [`read_rows`].
+pub fn read_row_file(file: &Path) -> io::Result<(Vec<Row>, usize)> {
+    let file = File::open(file)?;
     let (mut rows, mut unreadable) = (Vec::new(), 0);
     for line in BufReader::new(file).split(b'\n') {
         let line = line?;

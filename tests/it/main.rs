@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)] // tests drive processes from outside
 #![allow(clippy::needless_pass_by_value, clippy::format_collect, clippy::format_push_string)] // brevity before speed
 
+mod agent;
+mod agent_prompt;
 mod boundaries;
 mod cli_run;
 mod cli_tools;

@@ -7,6 +7,9 @@ use std::{
 
 use tokio::{sync::Notify, time::Instant};
 
+/// Timers have an end of time; a budget may be longer.
+const LONGEST_SLEEP: Duration = Duration::from_hours(24);
+
 /// A clock with a budget.
 #[derive(Debug)]
 pub(super) struct WallClock {
@@ -51,7 +54,7 @@ impl WallClock {
             match self.left() {
                 None => resumed.await,
                 Some(Duration::ZERO) => return,
-                Some(left) => tokio::time::sleep(left).await,
+                Some(left) => tokio::time::sleep(left.min(LONGEST_SLEEP)).await,
             }
         }
     }

@@ -27,12 +27,16 @@ pub(super) struct Turn {
     pub(super) messages: Vec<Value>,
     /// A line for each call.
     pub(super) lines: Vec<String>,
+    /// Whether a tool was reached: that ends a step. Looking for a tool only prepares one.
+    pub(super) acted: bool,
 }
 
 /// What a request is made from.
 pub(super) struct Composed<'a> {
     pub(super) settings: &'a AgentLoopSettings,
     pub(super) system: Option<&'a str>,
+    /// Blocks that belong to the tools.
+    pub(super) blocks: &'a [String],
     pub(super) history: &'a [Value],
     pub(super) task: &'a str,
     pub(super) understood: &'a Understood,
@@ -45,11 +49,19 @@ pub(super) struct Composed<'a> {
     pub(super) forbidden: &'a [String],
 }
 
+/// How many turns are told in short: all that come before the last steps. A step is what was looked up for it, and the turn
+/// that acted.
+fn summed_up(turns: &[Turn]) -> usize {
+    let ends = turns.iter().enumerate().filter(|(_, turn)| turn.acted).map(|(index, _)| index + 1);
+    let ends: Vec<usize> = ends.collect();
+    ends.len().checked_sub(VERBATIM_STEPS + 1).map_or(0, |index| ends[index])
+}
+
 impl Composed<'_> {
     /// The messages of the request.
     pub(super) fn messages(&self) -> Vec<Value> {
-        let verbatim = if self.settings.step_summary { VERBATIM_STEPS } else { self.turns.len() };
-        let (earlier, last) = self.turns.split_at(self.turns.len().saturating_sub(verbatim));
+        let earlier = if self.settings.step_summary { summed_up(self.turns) } else { 0 };
+        let (earlier, last) = self.turns.split_at(earlier);
         let mut messages = vec![json!({ "role": "system", "content": self.system_prompt(earlier) })];
         messages.extend(self.history.iter().cloned());
         messages.push(json!({ "role": "user", "content": self.task }));
@@ -63,6 +75,9 @@ impl Composed<'_> {
             let _ = write!(prompt, "{}\n\n", system.trim_end());
         }
         prompt.push_str(INSTRUCTIONS);
+        for block in self.blocks {
+            let _ = write!(prompt, "\n\n{}", block.trim_end());
+        }
         if !self.preferences.is_empty() {
             prompt.push_str("\n\nPreferences of the user:");
             for text in self.preferences {
@@ -89,5 +104,27 @@ impl Composed<'_> {
             let _ = write!(prompt, "\n\n{card}");
         }
         prompt
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_two_steps_stay_with_what_was_looked_up_for_them() {
+        let turns = |acted: &[bool]| -> Vec<Turn> {
+            acted.iter().map(|acted| Turn { messages: Vec::new(), lines: Vec::new(), acted: *acted }).collect()
+        };
+        for (acted, summed) in [
+            (&[][..], 0),
+            (&[false, false, true], 0),
+            (&[true, true], 0),
+            (&[true, true, true], 1),
+            (&[false, true, false, true, false, true, false], 2),
+            (&[true, true, true, true], 2),
+        ] {
+            assert_eq!(summed_up(&turns(acted)), summed, "{acted:?}");
+        }
     }
 }

@@ -4,7 +4,10 @@
 //! is under way is dropped with the future that waits for it. What is decided depends only on the task, the settings and what
 //! models, tools and persons answered, so that a replay decides the same.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use futures::{StreamExt, stream::FuturesOrdered};
 use serde_json::{Map, Value, json};
@@ -23,7 +26,7 @@ use super::{
     state::{IllegalMove, Signal},
     summary::{self, READ_MORE, Shelf},
     task::{Understood, cut, understand},
-    toolbox::{Observation, ToolRequest},
+    toolbox::{Observation, Offer, ToolRequest},
     trace::Trace,
 };
 use crate::{
@@ -77,6 +80,14 @@ struct Returned {
     duration_ms: f64,
 }
 
+/// What the model is offered in one turn.
+struct Offered {
+    tools: Vec<Value>,
+    /// Names of those among them that are the loop's own.
+    own: Vec<&'static str>,
+    system: Vec<String>,
+}
+
 struct Engine<'a> {
     agent: &'a Agent,
     task: AgentTask,
@@ -102,7 +113,8 @@ struct Engine<'a> {
 /// Runs one loop.
 pub(super) async fn run(agent: &Agent, task: AgentTask, cancel: CancellationToken) -> AgentOutcome {
     let settings = &agent.settings;
-    let understood = understand(&task.text);
+    // What is cut out of a task must not hold a piece of a secret that would not be known as one any more.
+    let understood = understand(&agent.redactor.text(&task.text));
     let limits = Limits {
         iterations: settings.max_iterations,
         consecutive_failures: settings.max_consecutive_failures,
@@ -140,8 +152,8 @@ impl Engine<'_> {
         self.trace.signal(Signal::Planned)?;
         loop {
             self.trace.begin_turn(self.breaker.begin()?);
-            let tools = self.tools();
-            let reply = self.decide(&tools).await?;
+            let offered = self.offered();
+            let reply = self.decide(&offered).await?;
             let verdict = if reply.calls.is_empty() {
                 self.trace.signal(Signal::Answered)?;
                 if let Some(answer) = reply.text {
@@ -151,7 +163,7 @@ impl Engine<'_> {
                 self.empty_answer(&reply)
             } else {
                 self.trace.signal(Signal::Called)?;
-                let calls = self.act(&reply, &tools).await?;
+                let calls = self.act(&reply, &offered).await?;
                 self.trace.signal(Signal::Observed)?;
                 self.breaker.end(&calls)
             };
@@ -179,7 +191,7 @@ impl Engine<'_> {
             user: self.user.clone(),
             preferences: self.preferences.clone(),
             forbidden: self.agent.forbidden.clone(),
-            tools: names(&self.tools()),
+            memory: self.agent.memory.is_some(),
             settings: serde_json::to_value(settings).unwrap_or_default(),
         })));
     }
@@ -189,25 +201,28 @@ impl Engine<'_> {
     }
 
     /// What the model is offered: the session's tools, and our own where their names are free.
-    fn tools(&self) -> Vec<Value> {
+    fn offered(&self) -> Offered {
         let settings = &self.agent.settings;
-        let mut tools = self.agent.tools.offered();
+        let Offer { mut tools, system } = self.agent.tools.offer();
         let taken = names(&tools);
         let own = [
             (settings.plan, UPDATE_PLAN, own::update_plan_tool as fn() -> Value),
             (settings.preferences && self.agent.memory.is_some(), REMEMBER, own::remember_tool),
             (!taken.is_empty(), READ_MORE, summary::read_more_tool),
         ];
-        let offered = own.into_iter().filter(|(on, name, _)| *on && !taken.iter().any(|taken| taken == name));
-        tools.extend(offered.map(|(_, _, tool)| tool()));
-        tools
+        let own: Vec<_> =
+            own.into_iter().filter(|(on, name, _)| *on && !taken.iter().any(|taken| taken == name)).collect();
+        tools.extend(own.iter().map(|(_, _, tool)| tool()));
+        Offered { tools, own: own.into_iter().map(|(_, name, _)| name).collect(), system }
     }
 
     /// Asks the model what to do next.
-    async fn decide(&mut self, tools: &[Value]) -> Result<Reply, End> {
+    async fn decide(&mut self, offered: &Offered) -> Result<Reply, End> {
+        let tools = &offered.tools;
         let composed = Composed {
             settings: &self.agent.settings,
             system: self.task.system.as_deref(),
+            blocks: &offered.system,
             history: &self.task.history,
             task: &self.task.text,
             understood: &self.understood,
@@ -221,9 +236,12 @@ impl Engine<'_> {
         let model = self.model().to_owned();
         let mut request = json!({ "model": model, "messages": messages });
         if !tools.is_empty() {
-            request["tools"] = tools.into();
+            request["tools"] = tools.clone().into();
         }
-        let input = json!({ "messages": messages, "tools": names(tools) });
+        let mut input = json!({ "messages": messages, "tools": names(tools) });
+        if !offered.system.is_empty() {
+            input["system"] = json!(offered.system);
+        }
         self.ask(StepKind::Model, request, input).await
     }
 
@@ -290,35 +308,35 @@ impl Engine<'_> {
             vec![json!({ "role": "assistant", "content": "" }), json!({ "role": "user", "content": problem })];
         let line = "an empty answer: failed".to_owned();
         self.lines.push(line.clone());
-        self.turns.push(Turn { messages, lines: vec![line] });
+        self.turns.push(Turn { messages, lines: vec![line], acted: false });
         self.breaker.end(&[("an empty answer".to_owned(), true)])
     }
 
     /// Makes the calls, all at once, and gives what tells each from others with whether it failed.
-    async fn act(&mut self, reply: &Reply, tools: &[Value]) -> Result<Vec<(String, bool)>, End> {
+    async fn act(&mut self, reply: &Reply, offered: &Offered) -> Result<Vec<(String, bool)>, End> {
         let mut prepared = Vec::new();
         for call in &reply.calls {
-            prepared.push(self.prepare(call, tools, !reply.cut_off).await?);
+            prepared.push(self.prepare(call, &offered.tools, !reply.cut_off).await?);
         }
         let (agent, cancel, clock) = (self.agent, self.cancel.clone(), self.clock.clone());
-        let offered_by_session = names(&agent.tools.offered());
-        let gate = Gate {
-            person: agent.person.clone(),
-            asks_for_danger: agent.settings.danger_gate,
-            trace: self.trace.clone(),
-            clock: clock.clone(),
-            call_id: None,
-        };
         let mut calls = FuturesOrdered::new();
         for prepared in &prepared {
-            let own = own::OWN_TOOLS.contains(&prepared.call.name.as_str())
-                && !offered_by_session.contains(&prepared.call.name);
+            let name = prepared.call.name.as_str();
+            let own = offered.own.contains(&name);
+            let limit = if agent.tools.limits_itself(name) { Duration::MAX } else { agent.settings.tool_timeout };
+            let own_clock = Arc::new(WallClock::start(limit));
+            let gate = Gate {
+                person: agent.person.clone(),
+                asks_for_danger: agent.settings.danger_gate,
+                trace: self.trace.clone(),
+                clocks: [clock.clone(), own_clock.clone()],
+                call_id: prepared.call.id.clone(),
+            };
             let request = prepared.args.as_ref().ok().filter(|_| !own).map(|args| ToolRequest {
                 id: prepared.call.id.clone(),
-                name: prepared.call.name.clone(),
+                name: name.to_owned(),
                 args: args.clone(),
-                approver: Arc::new(gate.of_call(&prepared.call.id)),
-                cancel: cancel.child_token(),
+                approver: Arc::new(gate),
             });
             let (cancel, clock) = (&cancel, &clock);
             calls.push_back(async move {
@@ -328,6 +346,7 @@ impl Engine<'_> {
                     biased;
                     () = cancel.cancelled() => (halted(EndReason::Aborted), Some(EndReason::Aborted)),
                     () = clock.expired() => (halted(EndReason::WallTime), Some(EndReason::WallTime)),
+                    () = own_clock.expired() => (too_slow(name, limit), None),
                     observation = agent.tools.call(request) => {
                         let end = observation.code.as_deref().and_then(halting);
                         (observation, end)
@@ -341,6 +360,7 @@ impl Engine<'_> {
         let mut messages = Vec::new();
         let mut lines = Vec::new();
         let mut readable = Vec::new();
+        let mut acted = false;
         for prepared in &prepared {
             let returned = if let Some(returned) = calls.next().await.flatten() {
                 returned
@@ -352,6 +372,7 @@ impl Engine<'_> {
                 Returned { observation, halted: None, duration_ms: 0.0 }
             };
             ends = ends.or(returned.halted);
+            acted |= !returned.observation.called.is_empty();
             let (message, line) = self.told(prepared, returned);
             let args =
                 prepared.args.as_ref().map_or_else(|_| "{}".to_owned(), |args| Value::Object(args.clone()).to_string());
@@ -363,7 +384,7 @@ impl Engine<'_> {
         drop(calls);
         messages.insert(0, reply.message(&readable));
         self.lines.extend(lines.iter().cloned());
-        self.turns.push(Turn { messages, lines });
+        self.turns.push(Turn { messages, lines, acted });
         match ends {
             Some(reason) => Err(reason.into()),
             None => Ok(keys),
@@ -389,7 +410,14 @@ impl Engine<'_> {
         }
         let args = prepared.args.as_ref().map(|args| Value::Object(args.clone()));
         let shown = args.as_ref().map_or_else(|_| call.arguments.clone(), ToString::to_string);
-        let line = summary::line(&call.name, &shown, observation.ok, &observation.called, &text);
+        let redactor = &self.agent.redactor;
+        let line = summary::line(
+            &call.name,
+            &redactor.text(&shown),
+            observation.ok,
+            &observation.called,
+            &redactor.text(&text),
+        );
         self.trace.step(AgentStep {
             turn: self.trace.turn(),
             kind: StepKind::Tool,
@@ -435,7 +463,7 @@ impl Engine<'_> {
                 Err(end) => return Err(end),
             }
         }
-        let excerpt: String = call.arguments.chars().take(MAX_EXCERPT_CHARS).collect();
+        let excerpt: String = self.agent.redactor.text(&call.arguments).chars().take(MAX_EXCERPT_CHARS).collect();
         error.details = Some(json!({ "path": "", "constraint": "json", "given": excerpt }));
         prepared(Err(error), Vec::new())
     }
@@ -633,6 +661,15 @@ fn halt(reason: EndReason) -> ModelError {
     ModelError { code: reason.as_str().to_owned(), message: "the loop ended while the model was asked".to_owned() }
 }
 
+/// A call that took longer than one may.
+fn too_slow(name: &str, limit: Duration) -> Observation {
+    let message = format!("{name} did not answer within {} ms and was cancelled", limit.as_millis());
+    Observation::failed(
+        &ToolError::new(ToolErrorCode::ToolTimeout, message)
+            .suggest("it may have had its effect all the same; check before trying again"),
+    )
+}
+
 /// What is known of a call that the loop's own end cut short.
 fn halted(reason: EndReason) -> Observation {
     let message = "the loop ended while the call was under way; it may have had its effect";
@@ -693,5 +730,5 @@ fn repair_request(model: &str, tool: &Value, arguments: &str) -> (Value, Value) 
     let parameters = tool.pointer("/function/parameters").cloned().unwrap_or_default();
     let user = format!("Schema:\n{parameters}\n\nArguments:\n{arguments}");
     let messages = json!([{ "role": "system", "content": instructions }, { "role": "user", "content": user }]);
-    (json!({ "model": model, "messages": messages }), json!({ "messages": messages, "tools": [] }))
+    (json!({ "model": model, "messages": messages }), json!({ "tool": name_of(tool), "arguments": arguments }))
 }

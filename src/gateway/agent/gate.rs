@@ -24,16 +24,10 @@ pub(super) struct Gate {
     pub(super) person: Option<Arc<dyn Approver>>,
     pub(super) asks_for_danger: bool,
     pub(super) trace: Arc<Trace>,
-    pub(super) clock: Arc<WallClock>,
+    /// Of the loop and of the call; they stand still while the person is awaited.
+    pub(super) clocks: [Arc<WallClock>; 2],
     /// Id of the model's call.
-    pub(super) call_id: Option<String>,
-}
-
-impl Gate {
-    /// The gate for one call.
-    pub(super) fn of_call(&self, call_id: &str) -> Self {
-        Self { call_id: Some(call_id.to_owned()), ..self.clone() }
-    }
+    pub(super) call_id: String,
 }
 
 impl Approver for Gate {
@@ -46,7 +40,7 @@ impl Approver for Gate {
             if gate.trace.signal(Signal::Asked).is_err() {
                 return ApprovalAnswer::Nobody;
             }
-            let _paused = gate.clock.pause();
+            let _paused = gate.clocks.each_ref().map(|clock| clock.pause());
             let mut question = Question { gate: &gate, request: request.clone(), asked: Instant::now(), answer: None };
             let answer = match &gate.person {
                 Some(person) => person.ask(request).await,
@@ -74,7 +68,7 @@ impl Drop for Question<'_> {
             kind: StepKind::Approval,
             model: None,
             tool: Some(self.request.tool.clone()),
-            call_id: self.gate.call_id.clone(),
+            call_id: Some(self.gate.call_id.clone()),
             input: question(&self.request),
             output: answer,
             whole: None,

@@ -14,9 +14,12 @@ mod memory;
 mod model;
 mod own;
 mod plan;
+mod provider_model;
 mod repair;
 pub mod replay;
 mod routing;
+mod session_tools;
+mod setup;
 mod state;
 mod summary;
 mod task;
@@ -35,11 +38,14 @@ pub use memory::{Memory, MemoryError, Preference, Preferences};
 pub use model::{Model, ModelError};
 pub use own::{OWN_TOOLS, REMEMBER, UPDATE_PLAN};
 pub use plan::{Plan, PlanStep, StepStatus};
+pub use provider_model::ProviderModel;
 pub use routing::Routing;
+pub use session_tools::SessionTools;
+pub use setup::{AUTO_MODEL, Setup, SetupError, memory, session};
 pub use state::{IllegalMove, MOVES, Machine, Move, Signal, State};
 pub use summary::READ_MORE;
 pub use task::{TaskClass, Understood, understand};
-pub use toolbox::{Observation, ToolRequest, Toolbox};
+pub use toolbox::{Observation, Offer, ToolRequest, Toolbox};
 pub use trace::Listener;
 
 use crate::{

@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Agent, AgentOutcome, AgentTask, MemoryError, Model, ModelError, OWN_TOOLS, Observation, Preferences, REMEMBER,
-    Routing, ToolRequest, Toolbox, own,
+    Agent, AgentOutcome, AgentTask, MemoryError, Model, ModelError, OWN_TOOLS, Observation, Offer, Preferences,
+    REMEMBER, Routing, ToolRequest, Toolbox, own,
 };
 use crate::{
     config::AgentLoopSettings,
@@ -124,11 +124,11 @@ impl Recording {
                 self.steps(|step| matches!(step.kind, StepKind::Model | StepKind::Repair)),
             ))),
             tools: Arc::new(RecordedTools {
-                offered: start.tools.clone(),
+                offers: Mutex::new(self.steps(|step| step.kind == StepKind::Model)),
                 steps: Mutex::new(self.steps(|step| step.kind == StepKind::Tool)),
                 questions: self.steps(|step| step.kind == StepKind::Approval),
             }),
-            memory: start.tools.iter().any(|tool| tool == REMEMBER).then(|| {
+            memory: start.memory.then(|| {
                 let remembered = self.steps(|step| step.tool.as_deref() == Some(REMEMBER));
                 let memory = RecordedMemory { recalled: start.preferences.clone(), remembered: Mutex::new(remembered) };
                 Arc::new(memory) as Arc<dyn Preferences>
@@ -242,7 +242,8 @@ impl Model for RecordedModel {
 }
 
 struct RecordedTools {
-    offered: Vec<String>,
+    /// What was offered is in what the model was asked.
+    offers: Mutex<VecDeque<AgentStep>>,
     steps: Mutex<VecDeque<AgentStep>>,
     questions: VecDeque<AgentStep>,
 }
@@ -258,9 +259,15 @@ impl RecordedTools {
 }
 
 impl Toolbox for RecordedTools {
-    fn offered(&self) -> Vec<Value> {
-        let session = self.offered.iter().filter(|name| !OWN_TOOLS.contains(&name.as_str()));
-        session.map(|name| own::own_tool(name, "", &json!({ "type": "object" }))).collect()
+    fn offer(&self) -> Offer {
+        let step = lock(&self.offers).pop_front();
+        let texts = |key: &str| -> Vec<String> {
+            let list = step.as_ref().and_then(|step| step.input.get(key)).cloned().unwrap_or_default();
+            serde_json::from_value(list).unwrap_or_default()
+        };
+        let session = texts("tools").into_iter().filter(|name| !OWN_TOOLS.contains(&name.as_str()));
+        let tools = session.map(|name| own::own_tool(&name, "", &json!({ "type": "object" }))).collect();
+        Offer { tools, system: texts("system") }
     }
 
     fn call(&self, request: ToolRequest) -> BoxFuture<'_, Observation> {

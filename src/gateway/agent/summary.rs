@@ -16,6 +16,8 @@ pub const READ_MORE: &str = "read_more";
 const MAX_LINE_CHARS: usize = 240;
 /// Characters of arguments in that line.
 const MAX_ARGS_CHARS: usize = 80;
+/// Bytes within which a cut looks for the beginning of a word.
+const MAX_WORD_BYTES: usize = 2_048;
 /// Texts on the shelf; the oldest go first.
 const MAX_SHELVED: usize = 64;
 
@@ -39,7 +41,7 @@ impl Shelf {
         }
         let handle = format!("r{}", self.next);
         self.next += 1;
-        let end = boundary(&text, self.max_bytes);
+        let end = between_words(&text, 0, self.max_bytes);
         let shown = with_note(&text, 0, end, &handle);
         self.texts.insert(handle, text);
         if let Some(oldest) = self.next.checked_sub(MAX_SHELVED + 1) {
@@ -72,7 +74,7 @@ impl Shelf {
                 return Ok(format!("[\"{}\" is not in the rest of {handle}]", cut(wanted, 80)));
             };
             let start = boundary(text, (from + at).saturating_sub(self.max_bytes / 8));
-            return Ok(with_note(text, start, boundary(text, start + self.max_bytes), handle));
+            return Ok(with_note(text, start, between_words(text, start, start + self.max_bytes), handle));
         }
         let start = boundary(text, number("offset")?.unwrap_or(0));
         if start >= text.len() {
@@ -80,7 +82,8 @@ impl Shelf {
         }
         let limit = number("limit")?.unwrap_or(self.max_bytes).clamp(1, self.max_bytes);
         // At least one character, or reading on would stand still.
-        let end = boundary(text, start + limit).max(start + text[start..].chars().next().map_or(0, char::len_utf8));
+        let end = between_words(text, start, start + limit)
+            .max(start + text[start..].chars().next().map_or(0, char::len_utf8));
         Ok(with_note(text, start, end, handle))
     }
 }
@@ -100,6 +103,21 @@ fn with_note(text: &str, start: usize, end: usize, handle: &str) -> String {
 /// The greatest character boundary that is not after `at`.
 fn boundary(text: &str, at: usize) -> usize {
     (0..=at.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
+}
+
+/// A boundary that is not after `at` and, where there is one near and after `from`, not inside of a word: half a token is
+/// not known as one.
+fn between_words(text: &str, from: usize, at: usize) -> usize {
+    let end = boundary(text, at);
+    let inside = |c: char| c.is_alphanumeric() || "_-./+=~".contains(c);
+    if end == text.len() || !text[end..].starts_with(inside) {
+        return end;
+    }
+    let start = boundary(text, end - end.min(MAX_WORD_BYTES)).max(from);
+    text[start..end].rfind(|c| !inside(c)).map_or(end, |last| {
+        let last = start + last;
+        last + text[last..].chars().next().map_or(0, char::len_utf8)
+    })
 }
 
 /// `read_more` as a model sees it.
@@ -173,6 +191,15 @@ mod tests {
         ] {
             assert_eq!(shelf.read_more(&args(&wrong)).unwrap_err().code, ToolErrorCode::InvalidArguments);
         }
+    }
+
+    #[test]
+    fn a_cut_is_between_words_where_there_are_some() {
+        assert_eq!(between_words("one two three", 0, 9), 8);
+        assert_eq!(between_words("one two three", 0, 7), 7);
+        assert_eq!(between_words("one two three", 0, 13), 13);
+        assert_eq!(between_words("onetwothree", 0, 5), 5);
+        assert_eq!(between_words("a onetwothree", 4, 8), 8, "not before what was read already");
     }
 
     #[test]

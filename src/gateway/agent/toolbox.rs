@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use serde_json::{Map, Value};
-use tokio_util::sync::CancellationToken;
 
 use crate::{policy::Approver, tool_error::ToolError};
 
@@ -22,8 +21,6 @@ pub struct ToolRequest {
     pub args: Map<String, Value>,
     /// Who is asked for approvals.
     pub approver: Arc<dyn Approver>,
-    /// Ends what was begun.
-    pub cancel: CancellationToken,
 }
 
 impl std::fmt::Debug for ToolRequest {
@@ -82,13 +79,27 @@ impl Observation {
     }
 }
 
+/// What a model is offered.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Offer {
+    /// The tools in the form of the chat interface.
+    pub tools: Vec<Value>,
+    /// Blocks of system text that belong to them.
+    pub system: Vec<String>,
+}
+
 /// The tools of one loop.
 pub trait Toolbox: Send + Sync {
-    /// The tools as the model is offered them now, in the form of the chat interface.
-    fn offered(&self) -> Vec<Value>;
+    /// What the model is offered in the turn that begins now.
+    fn offer(&self) -> Offer;
 
     /// Makes a call. Dropping the future ends it.
     fn call(&self, request: ToolRequest) -> BoxFuture<'_, Observation>;
+
+    /// Whether a tool of this name has a deadline of its own, as a program has.
+    fn limits_itself(&self, _name: &str) -> bool {
+        false
+    }
 
     /// A person lets the loop go on: what was held back because it kept failing may be tried again.
     fn forgive(&self) {}

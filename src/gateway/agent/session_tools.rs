@@ -1,0 +1,159 @@
+//! A session as a toolbox: what the gateway's routes offer a model, the loop offers it too.
+//!
+//! Every call goes through [`Execution`], and so through the session and its one dispatch path. Invariant: a call means what
+//! its name meant in the offer that the model saw, also when the catalog has changed since.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures::future::BoxFuture;
+use serde_json::Value;
+
+use super::toolbox::{Observation, Offer, ToolRequest, Toolbox};
+use crate::{
+    bridge::{CODE_TOOL, ModeChoice},
+    dispatch::RawArguments,
+    gateway::turn::{Asked, Execution, ModeWish, ModelCall, Step, Target, ToolAnswer, TurnTools, Turns},
+    host::Session,
+    telemetry::Event,
+    tool_error::{ToolError, ToolErrorCode},
+};
+
+/// The tools of a session.
+#[derive(Debug)]
+pub struct SessionTools {
+    session: Session,
+    turns: Arc<Turns>,
+    mode: Option<ModeWish>,
+    context_window: Option<u64>,
+    strict: bool,
+    /// What was offered last. Held for a look-up, never across an await.
+    offered: Mutex<Option<Arc<TurnTools>>>,
+}
+
+impl SessionTools {
+    /// The tools of a session, in the mode that is asked for, for a model with this context window at a provider that takes
+    /// only strict schemas, or any.
+    pub fn new(
+        session: Session,
+        turns: Arc<Turns>,
+        mode: Option<ModeWish>,
+        context_window: Option<u64>,
+        strict: bool,
+    ) -> Self {
+        Self { session, turns, mode, context_window, strict, offered: Mutex::new(None) }
+    }
+
+    fn current(&self) -> Option<Arc<TurnTools>> {
+        self.offered.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Toolbox for SessionTools {
+    fn offer(&self) -> Offer {
+        let mut asked = Asked::default();
+        (asked.mode, asked.context_window, asked.strict) = (self.mode, self.context_window, self.strict);
+        let tools = Arc::new(self.turns.tools(&self.session, &asked));
+        let mut offered = self.offered.lock().unwrap_or_else(PoisonError::into_inner);
+        let choice = &tools.choice;
+        if offered.as_ref().is_none_or(|before| before.choice != *choice) {
+            self.session.record(chosen(choice, tools.declared.len()));
+        }
+        let offer = Offer {
+            tools: tools.declared.iter().map(crate::gateway::turn::Declared::chat).collect(),
+            system: tools.system.clone(),
+        };
+        *offered = Some(tools);
+        offer
+    }
+
+    fn call(&self, request: ToolRequest) -> BoxFuture<'_, Observation> {
+        Box::pin(async move {
+            let Some(tools) = self.current() else { return nothing_offered() };
+            let ToolRequest { id, name, args, approver } = request;
+            let call = ModelCall { id, name, args: RawArguments::Value(Value::Object(args)) };
+            let mut execution = Execution::start(&self.session, &tools, vec![call], None, Some(&approver));
+            match execution.step().await {
+                Step::Done(answers) => answers.into_iter().next().map_or_else(nothing_offered, observation),
+                // Without a client there is nobody whose call could come back here.
+                Step::Client(_) => nothing_offered(),
+            }
+        })
+    }
+
+    fn limits_itself(&self, name: &str) -> bool {
+        self.current().is_some_and(|tools| matches!(tools.target(name), Some(Target::Code))) || name == CODE_TOOL
+    }
+
+    fn forgive(&self) {
+        self.session.forgive();
+    }
+}
+
+fn chosen(choice: &ModeChoice, schemas: usize) -> Event {
+    // Tokens are counted only where the choice depends on them.
+    let counted = choice.direct_tokens > 0;
+    Event::Mode {
+        mode: choice.mode.as_str().to_owned(),
+        fallback_reason: choice.fallback_reason.clone(),
+        schemas_up_front: schemas as u64,
+        direct_tokens: counted.then_some(choice.direct_tokens),
+        threshold_tokens: counted.then_some(choice.threshold_tokens),
+    }
+}
+
+fn nothing_offered() -> Observation {
+    Observation::failed(&ToolError::new(ToolErrorCode::UnknownTool, "no tool was offered"))
+}
+
+fn observation(answer: ToolAnswer) -> Observation {
+    let ToolAnswer { text, is_error, data, .. } = answer;
+    let error = data.get("error").filter(|error| error.is_object()).unwrap_or(&data);
+    let code = is_error.then(|| error.get("code").and_then(Value::as_str).unwrap_or("tool_error").to_owned());
+    Observation { ok: !is_error, code, called: called(&data, is_error), text, data }
+}
+
+/// Real ids of the tools that a call reached: those of a program's calls, that of a structured or direct one.
+fn called(data: &Value, is_error: bool) -> Vec<String> {
+    let mut ids: Vec<String> = Vec::new();
+    let mut add = |id: Option<&Value>| {
+        if let Some(Value::String(id)) = id
+            && !ids.contains(id)
+        {
+            ids.push(id.clone());
+        }
+    };
+    if let Some(Value::Array(calls)) = data.get("calls") {
+        let done = calls.iter().filter(|call| is_error || call.get("status").is_some_and(|status| status == "ok"));
+        done.for_each(|call| add(call.get("tool")));
+    }
+    if data.get("result").is_some() {
+        add(data.pointer("/tool/id"));
+    } else if is_error {
+        add(data.get("tool"));
+    }
+    ids
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_real_tools_are_named_in_every_mode() {
+        for (data, is_error, ids) in [
+            (
+                json!({ "ok": true, "calls": [{ "tool": "mcp:a:b", "status": "ok" }, { "tool": "mcp:a:c", "status": "error" }] }),
+                false,
+                vec!["mcp:a:b"],
+            ),
+            (json!({ "tool": { "id": "mcp:a:b" }, "result": {} }), false, vec!["mcp:a:b"]),
+            (json!({ "code": "tool_error", "tool": "mcp:a:b" }), true, vec!["mcp:a:b"]),
+            (json!({ "hits": [{ "id": "mcp:a:b" }] }), false, vec![]),
+            (json!({ "id": "mcp:a:b", "inputSchema": {} }), false, vec![]),
+        ] {
+            assert_eq!(called(&data, is_error), ids, "{data}");
+        }
+    }
+}
