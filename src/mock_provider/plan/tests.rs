@@ -192,3 +192,25 @@ fn a_failed_program_a_failed_call_and_an_empty_search_are_told_apart() {
         assert_eq!(said(&turn(&conversation)), told);
     }
 }
+
+proptest::proptest! {
+    #[test]
+    fn any_message_gets_one_turn_and_the_same_one_each_time(
+        message in r#"([a-zé日 .;:=,\n"'`“”{}\[\]0-9-]|1\. |- |then |city: "|a = ){0,60}"#,
+        structured: bool,
+    ) {
+        let mut tools = some_tools();
+        if structured {
+            tools.extend(control_tools());
+        } else {
+            tools.extend(code_tool());
+        }
+        let conversation = asking(&message, tools);
+        let first = turn(&conversation);
+        proptest::prop_assert_eq!(&first, &turn(&conversation));
+        proptest::prop_assert!(first.text.is_some() == first.calls.is_empty());
+        for call in &first.calls {
+            proptest::prop_assert!(serde_json::from_str::<Value>(&call.arguments).is_ok_and(|arguments| arguments.is_object()));
+        }
+    }
+}
