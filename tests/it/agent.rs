@@ -375,7 +375,7 @@ async fn a_person_may_let_a_loop_go_on_whose_call_kept_failing() {
     assert_eq!(code, 0, "{replayed:#}");
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn ctrl_c_ends_a_loop_cleanly() {
     let desk = Desk::new(vec![call("demo__hang", json!({}))]).await;
     let mut child = desk
@@ -384,9 +384,17 @@ async fn ctrl_c_ends_a_loop_cleanly() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    desk.provider
-        .until(|requests| requests.iter().any(|request| request.end() == toolbridge::mock_provider::End::Sent))
-        .await;
+    // Once the tool is being called, the loop waits for it.
+    let log = desk.path("logs");
+    crate::lab::eventually(
+        "the tool is being called",
+        || {
+            let logs = fs::read_dir(&log).into_iter().flatten();
+            logs.filter_map(|entry| fs::read_to_string(entry.unwrap().path()).ok())
+                .any(|rows| rows.contains("\"to\":\"waiting_for_observation\""))
+        },
+        || "no such move".to_owned(),
+    );
     let id = nix::unistd::Pid::from_raw(i32::try_from(child.id().unwrap()).unwrap());
     nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGINT).unwrap();
     let mut stdout = child.stdout.take().unwrap();
@@ -399,6 +407,8 @@ async fn ctrl_c_ends_a_loop_cleanly() {
         (Some(130), &json!("aborted"), &json!("failed"))
     );
     assert_eq!(desk.events("agent_end")[0]["reason"], "aborted");
+    let (code, replayed) = desk.replay(&desk.logs()[0]).await;
+    assert_eq!((code, &replayed["outcome"]["reason"]), (0, &json!("aborted")), "{replayed:#}");
 }
 
 #[tokio::test]
@@ -421,4 +431,28 @@ async fn wrong_arguments_and_missing_providers_are_told_before_anything_is_start
     let (code, error) = told(&mut desk.command(&["agent", "--task", "x"])).await;
     assert!(code == 2 && error.contains("gateway.providers"), "{error}");
     assert_eq!(desk.provider.asked().len(), 0);
+}
+
+#[tokio::test]
+async fn a_call_inside_of_a_program_waits_for_its_approval_too_and_a_bare_program_is_one() {
+    let program = "const codes = []; for (const id of ['wipe', 'asked']) { try { await openclaw.tools.call(id, {}); } \
+                   catch (error) { codes.push(error.code); } } return codes;";
+    let desk = Desk::new(vec![
+        call("tool_search_code", json!({ "code": program })),
+        // The program by itself, where its JSON was asked for.
+        call("tool_search_code", json!("return (await openclaw.tools.call('look', {})).result.details")),
+        Step::say("done"),
+    ])
+    .await;
+    let ran = desk.run("Wipe it", &["--mode", "code"]).await;
+    assert_eq!(ran.code, 0, "{}", ran.outcome);
+    let heard: Vec<_> = desk.asked()[1..].iter().map(|messages| messages.last().unwrap()["content"].clone()).collect();
+    assert_eq!(heard, [json!("[\"approval_timeout\",\"approval_timeout\"]"), json!("seen")]);
+    let rows = desk.rows();
+    let waits = moves(&rows).iter().filter(|to| *to == "waiting_for_approval").count();
+    assert_eq!(waits, 2);
+    let repaired = rows.iter().find(|row| row.get("repairs").is_some_and(Value::is_array)).unwrap();
+    assert_eq!(repaired["repairs"], json!(["bare text read as the program"]));
+    let (code, replayed) = desk.replay(&desk.logs()[0]).await;
+    assert_eq!(code, 0, "{replayed:#}");
 }

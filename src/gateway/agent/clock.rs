@@ -83,3 +83,22 @@ impl Drop for Pause<'_> {
         self.0.resumed.notify_waiters();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_clock_that_stands_still_does_not_run_out_and_goes_on_afterwards() {
+        let clock = WallClock::start(Duration::ZERO);
+        assert_eq!(clock.expired().now_or_never(), Some(()));
+        let pause = clock.pause();
+        let mut expired = std::pin::pin!(clock.expired());
+        assert_eq!(expired.as_mut().now_or_never(), None, "it stands still");
+        drop(pause);
+        expired.await;
+        assert_eq!(WallClock::start(Duration::MAX).expired().now_or_never(), None);
+    }
+}

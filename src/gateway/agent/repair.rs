@@ -254,6 +254,8 @@ fn without_python(text: &str) -> (String, bool) {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn args(text: &str) -> Result<Value, String> {
@@ -310,6 +312,26 @@ mod tests {
         let cut = read(r#"{"path": "a.txt", "lines": [1, 2]"#, false).unwrap_err();
         assert_eq!(cut.code, ToolErrorCode::InvalidArguments);
         assert!(cut.suggestion.is_some_and(|text| text.contains("cut off")));
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_written_is_read_or_refused_and_json_is_left_alone(
+            text in "[{}\\[\\]\"':,a-c0-9\\\\ \n`]{0,40}",
+            keys in proptest::collection::btree_map("[a-z]{1,4}", ".{0,8}", 0..4),
+        ) {
+            let _ = read(&text, true);
+            let object = json!(keys);
+            let whole = object.to_string();
+            let as_it_is = read(&whole, false).unwrap();
+            prop_assert_eq!(Value::Object(as_it_is.args), object.clone());
+            prop_assert!(as_it_is.repairs.is_empty());
+            // A text that lost its last brace alone has one reading.
+            if !keys.is_empty() {
+                let closed = read(&whole[..whole.len() - 1], true).unwrap();
+                prop_assert_eq!(Value::Object(closed.args), object);
+            }
+        }
     }
 
     #[test]

@@ -20,6 +20,7 @@ use super::{
     REMEMBER, Routing, ToolRequest, Toolbox, own,
 };
 use crate::{
+    bridge::CODE_TOOL,
     config::AgentLoopSettings,
     policy::{ApprovalAnswer, ApprovalRequest, Approver, Grant, Role},
     telemetry::{AgentStart, AgentStep, Event, REDACTED, Redactor, Row, StepKind},
@@ -117,6 +118,7 @@ impl Recording {
         settings.wall_time = WALL_TIME;
         let told: Arc<Mutex<Vec<Event>>> = Arc::default();
         let keep = told.clone();
+        let cancel = CancellationToken::new();
         let agent = Agent {
             routing: Routing::new(start.model.clone(), std::collections::BTreeMap::new(), settings.small_model.clone()),
             settings,
@@ -133,9 +135,10 @@ impl Recording {
                 let memory = RecordedMemory { recalled: start.preferences.clone(), remembered: Mutex::new(remembered) };
                 Arc::new(memory) as Arc<dyn Preferences>
             }),
-            person: Some(Arc::new(RecordedPerson(Arc::new(Mutex::new(
-                self.steps(|step| step.kind == StepKind::Approval),
-            ))))),
+            person: Some(Arc::new(RecordedPerson {
+                answers: Mutex::new(self.steps(|step| step.kind == StepKind::Approval)),
+                cancel: cancel.clone(),
+            })),
             approval_timeout: WALL_TIME,
             redactor: Arc::new(Redactor::default()),
             forbidden: start.forbidden.clone(),
@@ -150,7 +153,7 @@ impl Recording {
             history: start.history.clone(),
             user: Some(start.user.clone()),
         };
-        let outcome = agent.run(task, CancellationToken::new()).await;
+        let outcome = agent.run(task, cancel).await;
         let replayed: Vec<Event> = std::mem::take(&mut *lock(&told));
         // A record begins with its task; the move before it is the same for all.
         let first = replayed.iter().position(|event| matches!(event, Event::AgentStart(_))).unwrap_or(0);
@@ -270,6 +273,11 @@ impl Toolbox for RecordedTools {
         Offer { tools, system: texts("system") }
     }
 
+    fn takes_a_program(&self, name: &str) -> bool {
+        // It may have been offered with a prefix, where its name was taken.
+        name.ends_with(CODE_TOOL)
+    }
+
     fn call(&self, request: ToolRequest) -> BoxFuture<'_, Observation> {
         Box::pin(async move {
             let Some(step) = self.take(&request.id, &request.name) else {
@@ -320,11 +328,16 @@ fn recorded_question(step: &AgentStep) -> ApprovalRequest {
     }
 }
 
-struct RecordedPerson(Arc<Mutex<VecDeque<AgentStep>>>);
+struct RecordedPerson {
+    answers: Mutex<VecDeque<AgentStep>>,
+    /// Ends the replay where its caller gave up while the person was waited for.
+    cancel: CancellationToken,
+}
 
 impl Approver for RecordedPerson {
     fn ask(&self, _request: ApprovalRequest) -> BoxFuture<'static, ApprovalAnswer> {
-        let answer = lock(&self.0).pop_front();
+        let answer = lock(&self.answers).pop_front();
+        let cancel = self.cancel.clone();
         Box::pin(async move {
             let Some(step) = answer else { return ApprovalAnswer::Nobody };
             match step.code.as_deref() {
@@ -348,6 +361,10 @@ impl Approver for RecordedPerson {
                 Some("approval_denied") => ApprovalAnswer::Denied {
                     reason: step.output.get("reason").and_then(Value::as_str).map(str::to_owned),
                 },
+                Some("aborted") => {
+                    cancel.cancel();
+                    std::future::pending().await
+                }
                 Some(_) => ApprovalAnswer::Nobody,
             }
         })

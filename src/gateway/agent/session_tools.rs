@@ -80,7 +80,7 @@ impl Toolbox for SessionTools {
         })
     }
 
-    fn limits_itself(&self, name: &str) -> bool {
+    fn takes_a_program(&self, name: &str) -> bool {
         self.current().is_some_and(|tools| matches!(tools.target(name), Some(Target::Code))) || name == CODE_TOOL
     }
 

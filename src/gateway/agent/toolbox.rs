@@ -96,8 +96,8 @@ pub trait Toolbox: Send + Sync {
     /// Makes a call. Dropping the future ends it.
     fn call(&self, request: ToolRequest) -> BoxFuture<'_, Observation>;
 
-    /// Whether a tool of this name has a deadline of its own, as a program has.
-    fn limits_itself(&self, _name: &str) -> bool {
+    /// Whether a tool of this name takes a program, which has a deadline of its own.
+    fn takes_a_program(&self, _name: &str) -> bool {
         false
     }
 
