@@ -13,6 +13,8 @@ use crate::gateway::agent::{EndReason, Plan, Signal, State, TaskClass, Understoo
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentStart {
+    /// Which task of the session.
+    pub task_id: String,
     /// The task in the user's words.
     pub task: String,
     /// The caller's own system prompt.
@@ -40,9 +42,11 @@ pub struct AgentStart {
 }
 
 /// The loop moved from one state to another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentMove {
+    /// Which task of the session.
+    pub task_id: String,
     /// Number of the turn; 0 before the first.
     pub turn: u32,
     /// State before.
@@ -57,6 +61,8 @@ pub struct AgentMove {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentStep {
+    /// Which task of the session.
+    pub task_id: String,
     /// Number of the turn, from 1.
     pub turn: u32,
     /// What kind of thing.
@@ -126,6 +132,8 @@ pub struct TokensUsed {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentEnd {
+    /// Which task of the session.
+    pub task_id: String,
     /// Why.
     pub reason: EndReason,
     /// Why, in words.

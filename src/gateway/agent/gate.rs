@@ -64,6 +64,7 @@ impl Drop for Question<'_> {
     fn drop(&mut self) {
         let (answer, code) = told(self.answer.as_ref());
         self.gate.trace.step(AgentStep {
+            task_id: self.gate.trace.task_id(),
             turn: self.gate.trace.turn(),
             kind: StepKind::Approval,
             model: None,

@@ -83,15 +83,20 @@ impl Recording {
     pub fn all(rows: &[Row]) -> Vec<Self> {
         let mut recordings: Vec<Self> = Vec::new();
         for row in rows {
-            match (&row.event, recordings.last_mut()) {
-                (Event::AgentStart(start), _) => {
-                    recordings.push(Self { start: (**start).clone(), events: vec![(row.seq, row.event.clone())] });
+            let task_id = match &row.event {
+                Event::AgentStart(start) => {
+                    let events = vec![(row.seq, row.event.clone())];
+                    recordings.push(Self { start: (**start).clone(), events });
+                    continue;
                 }
-                (Event::AgentMove(_) | Event::AgentStep(_) | Event::AgentEnd(_), Some(recording)) => {
-                    recording.events.push((row.seq, row.event.clone()));
-                }
-                // The move out of idle is told before the task is.
-                _ => {}
+                Event::AgentMove(made) => &made.task_id,
+                Event::AgentStep(step) => &step.task_id,
+                Event::AgentEnd(end) => &end.task_id,
+                _ => continue,
+            };
+            // The move out of idle is told before the task is, and is the same for all.
+            if let Some(recording) = recordings.iter_mut().find(|recording| recording.start.task_id == *task_id) {
+                recording.events.push((row.seq, row.event.clone()));
             }
         }
         recordings
@@ -184,6 +189,7 @@ fn comparable(event: &Event) -> Value {
     let mut value = serde_json::to_value(event).unwrap_or_default();
     if let Some(row) = value.as_object_mut() {
         row.shift_remove("durationMs");
+        row.shift_remove("taskId");
         if row.get("event").is_some_and(|event| event == "agent_start") {
             row.shift_remove("settings");
         }

@@ -15,6 +15,8 @@ pub type Listener = Arc<dyn Fn(&Event) + Send + Sync>;
 
 /// One loop's state and its listeners.
 pub(super) struct Trace {
+    /// Tells the rows of this loop from those of others in the same session.
+    task_id: String,
     /// Held for a move and its telling, so that moves are told in order. Never across an await.
     machine: Mutex<Machine>,
     turn: AtomicU32,
@@ -23,7 +25,15 @@ pub(super) struct Trace {
 
 impl Trace {
     pub(super) fn new(listeners: Vec<Listener>) -> Self {
-        Self { machine: Mutex::default(), turn: AtomicU32::new(0), listeners }
+        let mut bytes = [0; 8];
+        // Without it tasks that run at once in one session could not be told apart in its log; nothing else depends on it.
+        let _ = getrandom::fill(&mut bytes);
+        let task_id = format!("t{:016x}", u64::from_be_bytes(bytes));
+        Self { task_id, machine: Mutex::default(), turn: AtomicU32::new(0), listeners }
+    }
+
+    pub(super) fn task_id(&self) -> String {
+        self.task_id.clone()
     }
 
     /// A turn begins.
@@ -43,7 +53,13 @@ impl Trace {
     pub(super) fn signal(&self, on: Signal) -> Result<(), IllegalMove> {
         let mut machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner);
         let made = machine.apply(on)?;
-        self.tell(&Event::AgentMove(AgentMove { turn: self.turn(), from: made.from, on: made.on, to: made.to }));
+        self.tell(&Event::AgentMove(AgentMove {
+            task_id: self.task_id(),
+            turn: self.turn(),
+            from: made.from,
+            on: made.on,
+            to: made.to,
+        }));
         Ok(())
     }
 

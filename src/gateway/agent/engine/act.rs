@@ -157,6 +157,7 @@ impl Engine<'_> {
             &redactor.text(&text),
         );
         self.trace.step(AgentStep {
+            task_id: self.trace.task_id(),
             turn: self.trace.turn(),
             kind: StepKind::Tool,
             model: None,

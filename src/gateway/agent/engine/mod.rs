@@ -160,6 +160,7 @@ impl Engine<'_> {
             }
         }
         self.trace.tell(&Event::AgentStart(Box::new(AgentStart {
+            task_id: self.trace.task_id(),
             task: self.task.text.clone(),
             system: self.task.system.clone(),
             history: self.task.history.clone(),
@@ -243,6 +244,7 @@ impl Engine<'_> {
             Err((code, message)) => (json!({ "error": message }), Some(code.clone()), None),
         };
         self.trace.step(AgentStep {
+            task_id: self.trace.task_id(),
             turn: self.trace.turn(),
             kind,
             model,
@@ -359,6 +361,7 @@ impl Engine<'_> {
             code = Some(EndReason::Aborted.as_str());
         }
         self.trace.step(AgentStep {
+            task_id: self.trace.task_id(),
             turn: self.trace.turn(),
             kind: StepKind::Approval,
             model: None,
@@ -431,6 +434,7 @@ impl Engine<'_> {
         let elapsed = self.clock.elapsed();
         let plan = settings.plan.then_some(self.plan);
         self.trace.tell(&Event::AgentEnd(Box::new(AgentEnd {
+            task_id: self.trace.task_id(),
             reason,
             message: message.clone(),
             answer: answer.clone(),
