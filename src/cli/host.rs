@@ -82,6 +82,12 @@ impl HostArgs {
         Ok(Connected { host, servers, plugins, warnings: loaded.warnings.clone() })
     }
 
+    /// The same as [`HostArgs::connect`], for a verb that only looks: its session writes no log.
+    pub(crate) async fn connect_to_look(&self, loaded: &Loaded) -> Result<Connected, CliError> {
+        let builder = self.builder(loaded, loaded.settings.limits.clone(), None)?.read_only_log();
+        self.connect_with(builder, loaded, true).await
+    }
+
     /// Starts the servers, waits for them and puts the host together. `limits` are the configuration's with what the command
     /// line changed.
     pub(crate) async fn connect(
@@ -91,7 +97,11 @@ impl HostArgs {
         sandbox: Option<Arc<Sandbox>>,
         show: bool,
     ) -> Result<Connected, CliError> {
-        let mut builder = self.builder(loaded, limits, sandbox)?;
+        let builder = self.builder(loaded, limits, sandbox)?;
+        self.connect_with(builder, loaded, show).await
+    }
+
+    async fn connect_with(&self, mut builder: HostBuilder, loaded: &Loaded, show: bool) -> Result<Connected, CliError> {
         if let Some(approver) = TerminalApprover::of_process() {
             builder = builder.approver(Arc::new(approver));
         }

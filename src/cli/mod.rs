@@ -19,6 +19,7 @@ mod printer;
 mod run;
 mod serve;
 mod sessions;
+mod skills;
 mod tools;
 mod trust;
 mod version;
@@ -48,6 +49,7 @@ enum Verb {
     Install(install::InstallArgs),
     Uninstall(install::UninstallArgs),
     Sessions(sessions::SessionsArgs),
+    Skills(Box<skills::SkillsArgs>),
     Doctor(doctor::DoctorArgs),
     Config(config::ConfigArgs),
     Init(init::InitArgs),
@@ -79,6 +81,7 @@ pub fn main() -> ExitCode {
         Verb::Uninstall(args) => install::uninstall(&args),
         Verb::Serve(args) => serve::run(&args),
         Verb::Sessions(args) => sessions::run(&args),
+        Verb::Skills(args) => skills::run(&args),
         Verb::Doctor(args) => doctor::run(&args),
         Verb::Config(args) => config::run(args),
         Verb::Init(args) => init::run(&args),

@@ -41,6 +41,7 @@ pub struct HostBuilder {
     log: Option<LogSettings>,
     sandbox: Option<Arc<Sandbox>>,
     skills: Option<(SkillsSettings, Vec<String>)>,
+    read_only_log: bool,
 }
 
 impl HostBuilder {
@@ -135,6 +136,13 @@ impl HostBuilder {
         self
     }
 
+    /// Sessions read the log and write nothing to it: for looking only.
+    #[must_use]
+    pub fn read_only_log(mut self) -> Self {
+        self.read_only_log = true;
+        self
+    }
+
     /// With a sandbox that programs run in.
     #[must_use]
     pub fn sandbox(mut self, sandbox: Arc<Sandbox>) -> Self {
@@ -167,6 +175,7 @@ impl HostBuilder {
             redactor: Arc::new(Redactor::new(self.secrets)),
             limits: self.limits,
             log: self.log,
+            read_only_log: self.read_only_log,
             sequential: Sequential::default(),
             sandbox: self.sandbox,
         })))

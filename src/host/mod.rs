@@ -51,6 +51,8 @@ pub(crate) struct HostCore {
     pub(crate) redactor: Arc<Redactor>,
     pub(crate) limits: Limits,
     pub(crate) log: Option<LogSettings>,
+    /// Whether sessions only read the log.
+    pub(crate) read_only_log: bool,
     pub(crate) sequential: Sequential,
     /// What programs run in; without it only structured calls are possible.
     pub(crate) sandbox: Option<Arc<Sandbox>>,

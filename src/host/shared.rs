@@ -50,7 +50,7 @@ impl Shared {
 
     pub(crate) fn log(&self) -> Option<&SessionLog> {
         let open = || {
-            let settings = self.host.log.clone()?;
+            let settings = self.host.log.clone().filter(|_| !self.host.read_only_log)?;
             let log = SessionLog::new(settings, self.id.clone(), self.host.redactor.clone());
             log.write(Event::Session {
                 agent: self.scope.agent.clone(),

@@ -9,7 +9,9 @@
 //! and was sent. Reading, checking and measuring need no session.
 
 mod chats;
+pub mod check;
 mod frontmatter;
+pub mod measure;
 mod profile;
 pub mod prompt;
 pub mod routing;
@@ -18,6 +20,7 @@ pub mod skill;
 mod state;
 mod store;
 mod tools;
+pub mod trace;
 mod words;
 
 use std::{

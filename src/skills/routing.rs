@@ -33,7 +33,7 @@ pub struct Thresholds {
 
 impl Default for Thresholds {
     fn default() -> Self {
-        Self { margin: 0.1, coverage: 0.12 }
+        Self { margin: 0.2, coverage: 0.12 }
     }
 }
 
@@ -144,7 +144,7 @@ mod tests {
     fn what_fits_alike_is_asked_about_and_what_covers_little_is_no_skill() {
         let thresholds = Thresholds::default();
         assert_eq!(choose(&ranked(&[(10.0, 0.5), (5.0, 0.3)]), thresholds), Choice::Skill { slug: "s0".into() });
-        let alike = choose(&ranked(&[(10.0, 0.5), (9.5, 0.5), (5.0, 0.1)]), thresholds);
+        let alike = choose(&ranked(&[(10.0, 0.5), (9.0, 0.5), (5.0, 0.1)]), thresholds);
         assert_eq!(alike, Choice::Clarify { slugs: vec!["s0".into(), "s1".into()] });
         assert_eq!(choose(&ranked(&[(10.0, 0.05)]), thresholds), Choice::None);
         assert_eq!(choose(&[], thresholds), Choice::None);

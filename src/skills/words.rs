@@ -54,7 +54,6 @@ impl Rarity {
     }
 
     /// Likeness of two texts, 0 to 1: the cosine of their weighted words.
-    #[allow(dead_code)] // for the check of overlapping descriptions
     pub(super) fn likeness(&self, a: &BTreeSet<String>, b: &BTreeSet<String>) -> f64 {
         let square = |words: &BTreeSet<String>| words.iter().map(|word| self.weight(word).powi(2)).sum::<f64>();
         let both: f64 = a.intersection(b).map(|word| self.weight(word).powi(2)).sum();

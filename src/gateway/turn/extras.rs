@@ -41,6 +41,10 @@ impl std::fmt::Debug for ExtraTool {
 }
 
 /// What this session adds at this moment.
-pub(super) fn of(_session: &Session) -> Extras {
-    Extras::default()
+pub(super) fn of(session: &Session) -> Extras {
+    let Some(skills) = session.skills() else { return Extras::default() };
+    // The tools of skills are in the catalog. What is loaded stands behind the list, and only grows.
+    skills.deliver_in_system();
+    let system = [skills.system_base(), skills.system_loaded()];
+    Extras { tools: Vec::new(), system: system.into_iter().filter(|text| !text.is_empty()).collect() }
 }

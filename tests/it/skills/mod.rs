@@ -1,6 +1,8 @@
 //! Skills as doors to tools.
 
+mod faults;
 mod format;
+mod platform;
 mod session;
 
 use std::{
