@@ -10,6 +10,7 @@ mod config;
 mod doctor;
 mod error;
 mod eval;
+mod gateway;
 mod host;
 mod init;
 mod install;
@@ -46,6 +47,7 @@ enum Verb {
     Describe(Box<catalog::DescribeArgs>),
     Call(Box<catalog::CallArgs>),
     Serve(Box<serve::ServeArgs>),
+    Gateway(Box<gateway::GatewayArgs>),
     Install(install::InstallArgs),
     Uninstall(install::UninstallArgs),
     Sessions(sessions::SessionsArgs),
@@ -80,6 +82,7 @@ pub fn main() -> ExitCode {
         Verb::Install(args) => install::install(&args),
         Verb::Uninstall(args) => install::uninstall(&args),
         Verb::Serve(args) => serve::run(&args),
+        Verb::Gateway(args) => gateway::run(&args),
         Verb::Sessions(args) => sessions::run(&args),
         Verb::Skills(args) => skills::run(&args),
         Verb::Doctor(args) => doctor::run(&args),

@@ -119,6 +119,7 @@ async fn serve(
     Ok(summary)
 }
 
+/// The sandbox that the configuration asks for.
 pub(super) fn sandbox(loaded: &Loaded) -> Result<Sandbox, crate::sandbox::SandboxError> {
     let (limits, settings) = (&loaded.settings.limits, &loaded.settings.sandbox);
     Sandbox::new(PoolOptions {

@@ -1,8 +1,24 @@
 //! The OpenAI-compatible gateway: any model gets the bridge without its client changing a line.
 //!
 //! [`provider`] is the client of whoever has the models; [`turn`] is what a model is offered and what its calls do. Both know
-//! nothing of HTTP servers, and the agent loop ([`agent`]) uses them as the routes do.
+//! nothing of HTTP servers, and the agent loop ([`agent`]) uses them as the routes do. [`Gateway`] is the server: `server.rs`
+//! decides who may ask, `api/` reads and writes the two APIs, `engine.rs` is the loop of hidden turns, and `store.rs`
+//! remembers what belongs between the requests of a conversation.
 
 pub mod agent;
+mod api;
+mod engine;
+mod metrics;
+mod model_name;
+mod problem;
 pub mod provider;
+mod server;
+mod sessions;
+mod settings;
+mod store;
 pub mod turn;
+mod usage;
+
+use server::Shared;
+pub use server::{Gateway, GatewayError, MODE_HEADER, SESSION_HEADER};
+pub use settings::{DEFAULT_GRACE, DEFAULT_LISTEN, DEFAULT_STARTUP_WAIT, GatewayOptions};

@@ -221,6 +221,11 @@ impl Session {
         }
     }
 
+    /// Whether it has a log.
+    pub fn is_logged(&self) -> bool {
+        self.0.log().is_some()
+    }
+
     /// The limits of its runs.
     pub fn limits(&self) -> &Limits {
         &self.0.host.limits

@@ -163,6 +163,8 @@ pub enum Event {
     },
     /// A skill was loaded or unloaded, or was not.
     Skill(Box<SkillEvent>),
+    /// A request went to a provider of models.
+    ProviderRequest(Box<ProviderRequestEvent>),
     /// Rows before this one could not be written.
     Lost {
         /// How many.
@@ -250,6 +252,66 @@ pub struct SkillEvent {
     /// Why it was unloaded or refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+}
+
+/// One request to a provider of models: what it carried and what it cost. Never a prompt.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ProviderRequestEvent {
+    /// The client's request that led to it.
+    pub request: String,
+    /// Number of the turn within that request, from 0.
+    pub turn: u32,
+    /// `chat.completions` or `responses`.
+    pub api: String,
+    /// Name in `gateway.providers`.
+    pub provider: String,
+    /// The provider's name for the model.
+    pub model: String,
+    /// `direct`, `code` or `tools`.
+    pub mode: String,
+    /// Who asked for the mode: `header`, `model` or `configuration`.
+    pub mode_from: String,
+    /// Why it is not the mode that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fallback_reason: Option<String>,
+    /// Tokens (o200k_base) that all schemas would cost, where `auto` looked at them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub direct_tokens: Option<u64>,
+    /// Tokens at which `auto` turns the bridge on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub threshold_tokens: Option<u64>,
+    /// Tools in the catalog.
+    pub catalog_tools: u64,
+    /// Tools that were declared.
+    pub tools_declared: u64,
+    /// Bytes of their declarations.
+    pub tool_bytes: u64,
+    /// Tokens (o200k_base) of their declarations.
+    pub tool_tokens: u64,
+    /// Bytes of the whole request.
+    pub request_bytes: u64,
+    /// Tokens (o200k_base) of the whole request.
+    pub request_tokens: u64,
+    /// Whether the answer was streamed.
+    pub streamed: bool,
+    /// How often it was sent; 0 when that is not known because it failed.
+    pub attempts: u32,
+    /// Whether there was an answer.
+    pub ok: bool,
+    /// The error's code.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+    /// Tools that the answer called.
+    pub tool_calls: u32,
+    /// Tokens read, as the provider counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input_tokens: Option<u64>,
+    /// Tokens written, as the provider counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_tokens: Option<u64>,
+    /// Milliseconds until the answer was whole.
+    pub duration_ms: f64,
 }
 
 /// What policy, hooks and people decided about a call.

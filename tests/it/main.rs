@@ -17,6 +17,7 @@ mod dispatch;
 mod docs;
 mod doctor;
 mod fallback;
+mod gateway;
 mod hostile;
 mod install;
 mod lab;

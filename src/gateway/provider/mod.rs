@@ -309,6 +309,11 @@ impl Providers {
         self.providers.is_empty()
     }
 
+    /// Whether a provider lists a model under exactly this name.
+    pub fn lists(&self, model: &str) -> bool {
+        self.providers.values().any(|provider| provider.settings().models.contains_key(model))
+    }
+
     /// The names of all configured models, each with its provider, in order.
     pub fn models(&self) -> Vec<(String, &Provider)> {
         let of = |provider: &Provider| provider.settings().models.keys().cloned().collect::<Vec<_>>();

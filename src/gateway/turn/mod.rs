@@ -69,7 +69,6 @@ impl ModeWish {
 
 /// What one turn asks for.
 #[derive(Debug, Clone, Default)]
-#[non_exhaustive]
 pub struct Asked<'a> {
     /// The mode, when it is not the configured one.
     pub mode: Option<ModeWish>,
@@ -137,6 +136,11 @@ impl Turns {
             no_sandbox,
             tokens: SchemaTokens::default(),
         }
+    }
+
+    /// The blocks of system text that a session adds at this moment.
+    pub fn system(&self, session: &Session) -> Vec<String> {
+        extras::of(session).system
     }
 
     /// The tools of a turn that begins now. Decided anew for every turn, from the catalog of this moment.

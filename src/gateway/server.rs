@@ -1,0 +1,492 @@
+//! The HTTP server: who may use the gateway, from where, how much, and which route does what.
+//!
+//! Invariant: a request reaches a session only with a key (where any is configured), a `Host` that we answer to and an
+//! `Origin` that is allowed; without keys nobody but this machine can reach the listener. What a client leaves behind when it
+//! vanishes is dropped with its connection.
+
+use std::{
+    fmt,
+    net::{IpAddr, SocketAddr},
+    num::NonZeroU32,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use axum::{
+    Json, Router,
+    body::Body,
+    extract::{Path, Request, State},
+    middleware::{self, Next},
+    response::{IntoResponse, Response},
+    routing::{get, post},
+};
+use bytes::Bytes;
+use futures::stream;
+use governor::{
+    DefaultDirectRateLimiter, Quota, RateLimiter,
+    clock::{Clock, DefaultClock},
+};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+use tokio::{
+    net::TcpListener,
+    sync::{Semaphore, mpsc},
+};
+use tokio_util::{
+    sync::CancellationToken,
+    task::{AbortOnDropHandle, TaskTracker},
+};
+
+use super::{
+    api::Api,
+    engine::{Job, Piece},
+    metrics::Metrics,
+    model_name::ModelName,
+    problem::Problem,
+    provider::Providers,
+    sessions::Sessions,
+    settings::GatewayOptions,
+    store::{Owner, Store, random_hex},
+    turn::{ModeWish, Turns},
+};
+use crate::{host::Host, source::SourceState};
+
+/// Header that asks for a mode.
+pub const MODE_HEADER: &str = "x-toolbridge-mode";
+/// Header that names a session.
+pub const SESSION_HEADER: &str = "x-toolbridge-session";
+/// Pieces of a streamed answer that may wait for a slow client.
+const PIECES: usize = 64;
+/// A client that hears nothing for this long is told that it is being worked on.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// How long a turn that waits for its client is kept beyond the client's own time.
+const KEEP_BEYOND: Duration = Duration::from_secs(30);
+/// Time for rows to be written when the gateway stops.
+const ROWS_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Why the gateway can not be served.
+#[derive(Debug, thiserror::Error)]
+pub enum GatewayError {
+    /// Anybody could connect; whoever configured it is at fault.
+    #[error(
+        "{address} can be reached from other machines and no key is configured; add one to gateway.keys, or listen on 127.0.0.1"
+    )]
+    Unprotected {
+        /// The address.
+        address: SocketAddr,
+    },
+    /// The system does not give the address.
+    #[error("can not listen on {address}: {reason}")]
+    Listen {
+        /// The address.
+        address: String,
+        /// What the system said.
+        reason: String,
+    },
+}
+
+/// A gateway. Clones are the same gateway.
+#[derive(Clone)]
+pub struct Gateway(Arc<Shared>);
+
+/// What all requests share.
+pub(super) struct Shared {
+    pub(super) host: Host,
+    pub(super) turns: Turns,
+    pub(super) providers: Providers,
+    pub(super) options: GatewayOptions,
+    pub(super) store: Arc<Store>,
+    pub(super) metrics: Metrics,
+    /// Rows of session logs that are still being made.
+    pub(super) rows: TaskTracker,
+    sessions: Sessions,
+    /// Hashes, so that comparing takes the same time whatever is given.
+    keys: Vec<[u8; 32]>,
+    limiters: Vec<DefaultDirectRateLimiter>,
+    permits: Arc<Semaphore>,
+    settled: AtomicBool,
+    stop: CancellationToken,
+}
+
+impl Gateway {
+    /// A gateway in front of a host and its providers.
+    pub fn new(host: Host, turns: Turns, providers: Providers, options: GatewayOptions) -> Self {
+        let keys: Vec<[u8; 32]> =
+            options.keys.iter().map(|key| Sha256::digest(key.key.expose().as_bytes()).into()).collect();
+        let quota = Quota::per_minute(NonZeroU32::new(options.requests_per_minute).unwrap_or(NonZeroU32::MIN));
+        let limiters = (0..keys.len().max(1)).map(|_| RateLimiter::direct(quota)).collect();
+        let keep = host.limits().client_timeout + KEEP_BEYOND;
+        Self(Arc::new(Shared {
+            store: Arc::new(Store::new(options.max_suspended_runs, keep)),
+            sessions: Sessions::new(options.session_idle),
+            permits: Arc::new(Semaphore::new(options.max_concurrent_requests.min(Semaphore::MAX_PERMITS))),
+            host,
+            turns,
+            providers,
+            options,
+            metrics: Metrics::new(),
+            rows: TaskTracker::new(),
+            keys,
+            limiters,
+            settled: AtomicBool::new(false),
+            stop: CancellationToken::new(),
+        }))
+    }
+
+    /// Opens a listener. An address that others can reach is refused when no key protects it.
+    pub async fn listen(address: &str, options: &GatewayOptions) -> Result<TcpListener, GatewayError> {
+        let failed =
+            |error: std::io::Error| GatewayError::Listen { address: address.to_owned(), reason: error.to_string() };
+        let resolved: Vec<SocketAddr> = tokio::net::lookup_host(address).await.map_err(failed)?.collect();
+        if let Some(public) = resolved.iter().find(|resolved| !is_loopback(resolved.ip()))
+            && options.keys.is_empty()
+        {
+            return Err(GatewayError::Unprotected { address: *public });
+        }
+        TcpListener::bind(&*resolved).await.map_err(failed)
+    }
+
+    /// Serves clients until `stop` is cancelled, then lets requests end by themselves for a while.
+    pub async fn serve(&self, listener: TcpListener, stop: CancellationToken) -> Result<(), GatewayError> {
+        use axum::serve::ListenerExt;
+        let failed =
+            |error: std::io::Error| GatewayError::Listen { address: "the listener".into(), reason: error.to_string() };
+        let address = listener.local_addr().map_err(failed)?;
+        if !is_loopback(address.ip()) && self.0.keys.is_empty() {
+            return Err(GatewayError::Unprotected { address });
+        }
+        let listener = listener.tap_io(|stream| {
+            let _ = stream.set_nodelay(true);
+        });
+        let asked = stop.clone();
+        let server =
+            axum::serve(listener, self.router(address)).with_graceful_shutdown(async move { asked.cancelled().await });
+        let mut server = std::pin::pin!(server.into_future());
+        tokio::select! {
+            ended = &mut server => return ended.map_err(failed),
+            () = stop.cancelled() => {}
+        }
+        if tokio::time::timeout(self.0.options.grace, &mut server).await.is_err() {
+            // What is still worked on is told that it ends.
+            self.0.stop.cancel();
+            let _ = tokio::time::timeout(self.0.options.grace, &mut server).await;
+        }
+        self.0.stop.cancel();
+        self.0.store.clear();
+        self.0.rows.close();
+        let _ = tokio::time::timeout(ROWS_TIMEOUT, self.0.rows.wait()).await;
+        Ok(())
+    }
+
+    fn router(&self, address: SocketAddr) -> Router {
+        let door = Arc::new(Door::new(&self.0.options, address));
+        Router::new()
+            .route("/v1/chat/completions", post(chat))
+            .route("/v1/responses", post(responses))
+            .route("/v1/models", get(models))
+            .route("/v1/models/{*model}", get(model))
+            .route("/metrics", get(metrics))
+            .route("/healthz", get(|| async { Json(json!({ "status": "ok" })) }))
+            .fallback(|| async {
+                Problem::new(404, "invalid_request_error", "not_found", "there is no such path; see docs/gateway.md")
+            })
+            .method_not_allowed_fallback(|| async {
+                Problem::new(405, "invalid_request_error", "method_not_allowed", "this path takes another method")
+            })
+            .layer(middleware::from_fn(move |request: Request, next: Next| {
+                let door = door.clone();
+                async move {
+                    match door.refuses(request.headers()) {
+                        Some(problem) => problem.into_response(),
+                        None => next.run(request).await,
+                    }
+                }
+            }))
+            .with_state(self.0.clone())
+    }
+}
+
+fn is_loopback(ip: IpAddr) -> bool {
+    ip.to_canonical().is_loopback()
+}
+
+/// By which names we are addressed, and from which pages.
+struct Door {
+    hosts: Vec<String>,
+    origins: Vec<String>,
+}
+
+impl Door {
+    fn new(options: &GatewayOptions, address: SocketAddr) -> Self {
+        let mut hosts = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "[::1]".to_owned()];
+        if !address.ip().is_unspecified() {
+            hosts.push(match address.ip() {
+                IpAddr::V4(ip) => ip.to_string(),
+                IpAddr::V6(ip) => format!("[{ip}]"),
+            });
+        }
+        hosts.extend(options.hosts.iter().map(|host| host.to_lowercase()));
+        let port = address.port();
+        let own = ["localhost", "127.0.0.1", "[::1]"].map(|host| format!("http://{host}:{port}"));
+        let origins = own.into_iter().chain(options.origins.iter().map(|origin| origin.to_lowercase()));
+        Self { hosts, origins: origins.collect() }
+    }
+
+    fn refuses(&self, headers: &HeaderMap) -> Option<Problem> {
+        let refused = |code: &str, message: &str| Some(Problem::new(403, "invalid_request_error", code, message));
+        let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default().to_lowercase();
+        let name = match host.rsplit_once(':') {
+            Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+            _ => &host,
+        };
+        if !self.hosts.iter().any(|known| known == name) {
+            return refused("host_not_allowed", "this gateway does not answer to that Host; see gateway.hosts");
+        }
+        let origin = headers.get(header::ORIGIN)?.to_str().unwrap_or_default().to_lowercase();
+        if self.origins.contains(&origin) {
+            return None;
+        }
+        refused("origin_not_allowed", "pages of that origin may not use this gateway; see gateway.origins")
+    }
+}
+
+impl Shared {
+    /// Who bears the key of a request.
+    fn owner(&self, headers: &HeaderMap) -> Result<Owner, Problem> {
+        if self.keys.is_empty() {
+            return Ok(None);
+        }
+        let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let (scheme, key) = given.split_once(' ').unwrap_or_default();
+        let key: [u8; 32] = Sha256::digest(key.trim().as_bytes()).into();
+        // Every key is compared, whichever fits.
+        let mut found = None;
+        for (position, known) in self.keys.iter().enumerate() {
+            if bool::from(known.ct_eq(&key)) {
+                found = Some(position);
+            }
+        }
+        match found {
+            Some(position) if scheme.eq_ignore_ascii_case("bearer") => Ok(Some(position)),
+            _ => Err(Problem::new(
+                401,
+                "invalid_request_error",
+                "invalid_api_key",
+                "a key of this gateway is needed as a bearer token",
+            )),
+        }
+    }
+
+    fn within_rate(&self, owner: Owner) -> Result<(), Problem> {
+        let limiter = &self.limiters[owner.unwrap_or(0)];
+        limiter.check().map_err(|until| {
+            let wait = until.wait_time_from(DefaultClock::default().now());
+            let message = format!(
+                "more than {} requests in a minute (gateway.requestsPerMinute)",
+                self.options.requests_per_minute
+            );
+            Problem::new(429, "rate_limit_error", "rate_limit_exceeded", message).later(wait)
+        })
+    }
+
+    /// Waits until no source is starting any more, within the configured time; once.
+    async fn settled(&self) {
+        if self.settled.load(Ordering::Relaxed) {
+            return;
+        }
+        let starting = || {
+            let catalog = self.host.catalog();
+            catalog.sources().iter().any(|source| source.state == SourceState::Starting)
+        };
+        let wait = async {
+            while starting() {
+                let changes: Vec<_> = self.host.sources().iter().filter_map(|source| source.changes()).collect();
+                if changes.is_empty() || !starting() {
+                    return;
+                }
+                let next = changes.into_iter().map(|mut changes| {
+                    Box::pin(async move {
+                        let _ = changes.changed().await;
+                    })
+                });
+                // A change may have come before it was listened to.
+                let _ = tokio::time::timeout(Duration::from_millis(100), futures::future::select_all(next)).await;
+            }
+        };
+        let _ = tokio::time::timeout(self.options.startup_wait, wait).await;
+        self.settled.store(true, Ordering::Relaxed);
+    }
+}
+
+async fn chat(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    answer(shared, Api::Chat, "chat.completions", request).await
+}
+
+async fn responses(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    answer(shared, Api::Responses, "responses", request).await
+}
+
+async fn answer(shared: Arc<Shared>, api: Api, route: &'static str, request: Request) -> Response {
+    let id = format!("req_{}", random_hex());
+    let (mut response, session) = match begin(&shared, api, request, &id).await {
+        Ok((response, session)) => (response, Some(session)),
+        Err(problem) => (problem.into_response(), None),
+    };
+    shared.metrics.request(route, response.status().as_u16());
+    let headers = response.headers_mut();
+    for (name, value) in [("x-request-id", Some(id)), (SESSION_HEADER, session)] {
+        if let Some(value) = value.and_then(|value| HeaderValue::from_str(&value).ok()) {
+            headers.insert(name, value);
+        }
+    }
+    response
+}
+
+async fn begin(shared: &Arc<Shared>, api: Api, request: Request, id: &str) -> Result<(Response, String), Problem> {
+    let (parts, body) = request.into_parts();
+    let owner = shared.owner(&parts.headers)?;
+    shared.within_rate(owner)?;
+    let permit = shared.permits.clone().try_acquire_owned().map_err(|_| {
+        Problem::new(
+            503,
+            "server_error",
+            "too_many_requests",
+            "too many requests are worked on (gateway.maxConcurrentRequests)",
+        )
+        .later(Duration::from_secs(1))
+    })?;
+    let active = shared.metrics.begin();
+    let max = shared.options.max_body_bytes;
+    let body = axum::body::to_bytes(body, max).await.map_err(|_| {
+        Problem::new(
+            413,
+            "invalid_request_error",
+            "request_too_large",
+            format!("the body has more than {max} bytes (gateway.maxBodyBytes), or broke off"),
+        )
+    })?;
+    let incoming = api.read(&body)?;
+    drop(body);
+    let text = |name: &str| parts.headers.get(name).map(|value| value.to_str().unwrap_or("?").trim().to_owned());
+    let named = ModelName::read(&incoming.model, &shared.providers);
+    let (mode, mode_from) = match (text(MODE_HEADER), named.mode) {
+        (Some(word), _) => {
+            let wish = ModeWish::parse(&word)
+                .ok_or_else(|| Problem::invalid(MODE_HEADER, "the mode is direct, code, tools or auto"))?;
+            (Some(wish), "header")
+        }
+        (None, Some(wish)) => (Some(wish), "model"),
+        (None, None) => (None, "configuration"),
+    };
+    let model = shared.providers.model(&named.model)?;
+    let session = shared.sessions.of(&shared.host, &shared.options, owner, text(SESSION_HEADER).as_deref())?;
+    shared.settled().await;
+    let (streams, session_id) = (incoming.stream, session.id().to_owned());
+    let (out, pieces) = if streams { Some(mpsc::channel(PIECES)).unzip() } else { (None, None) };
+    let job =
+        Job { shared: shared.clone(), owner, incoming, session, mode, mode_from, model, request: id.to_owned(), out };
+    let stop = shared.stop.clone();
+    let response = match pieces {
+        None => {
+            let answer = tokio::select! {
+                answer = job.run() => answer?,
+                () = stop.cancelled() => return Err(Problem::stopping()),
+            };
+            drop((permit, active));
+            Json(answer.unwrap_or_default()).into_response()
+        }
+        Some(pieces) => {
+            let task = AbortOnDropHandle::new(tokio::spawn(async move {
+                let _held = (permit, active);
+                tokio::select! {
+                    _ = job.run() => {}
+                    () = stop.cancelled() => {}
+                }
+            }));
+            streamed(pieces, task).await?
+        }
+    };
+    Ok((response, session_id))
+}
+
+/// The answer of a stream whose first piece is there; a request that failed before it is an ordinary problem.
+async fn streamed(mut pieces: mpsc::Receiver<Piece>, task: AbortOnDropHandle<()>) -> Result<Response, Problem> {
+    let first = match pieces.recv().await {
+        None => return Err(Problem::stopping()),
+        Some(Piece::Failed(problem)) => return Err(problem),
+        Some(Piece::Begun) => Vec::new(),
+        Some(Piece::Events(events)) => events,
+    };
+    // Dropping the body drops the task, and with it everything that it does.
+    let events = stream::unfold((pieces, task, Some(first)), |(mut pieces, task, first)| async move {
+        let events = match first {
+            Some(events) => events,
+            None => loop {
+                match tokio::time::timeout(KEEP_ALIVE, pieces.recv()).await {
+                    Err(_) => break vec![Bytes::from_static(b": working\n\n")],
+                    Ok(None) => return None,
+                    Ok(Some(Piece::Events(events))) => break events,
+                    Ok(Some(Piece::Begun | Piece::Failed(_))) => {}
+                }
+            },
+        };
+        let bytes: Bytes = match <[Bytes; 1]>::try_from(events) {
+            Ok([only]) => only,
+            Err(several) => several.concat().into(),
+        };
+        Some((Ok::<_, std::convert::Infallible>(bytes), (pieces, task, None)))
+    });
+    let mut response = Response::new(Body::from_stream(events));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    Ok(response)
+}
+
+fn model_object(name: &str, provider: &str) -> Value {
+    json!({ "id": name, "object": "model", "created": 0, "owned_by": provider })
+}
+
+async fn models(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Response {
+    if let Err(problem) = shared.owner(&headers) {
+        return problem.into_response();
+    }
+    let models = shared.providers.models();
+    let data: Vec<Value> = models.iter().map(|(name, provider)| model_object(name, provider.name())).collect();
+    Json(json!({ "object": "list", "data": data })).into_response()
+}
+
+async fn model(State(shared): State<Arc<Shared>>, headers: HeaderMap, Path(wanted): Path<String>) -> Response {
+    if let Err(problem) = shared.owner(&headers) {
+        return problem.into_response();
+    }
+    let models = shared.providers.models();
+    match models.iter().find(|(name, _)| *name == wanted) {
+        Some((name, provider)) => Json(model_object(name, provider.name())).into_response(),
+        None => {
+            Problem::new(404, "invalid_request_error", "model_not_found", "no such model is configured").into_response()
+        }
+    }
+}
+
+async fn metrics(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Response {
+    if let Err(problem) = shared.owner(&headers) {
+        return problem.into_response();
+    }
+    let kind = [(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")];
+    match shared.metrics.text(shared.store.waiting()) {
+        Ok(text) => (kind, text).into_response(),
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
+}
+
+impl fmt::Debug for Gateway {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gateway").field("options", &self.0.options).finish_non_exhaustive()
+    }
+}
