@@ -18,6 +18,8 @@ mod docs;
 mod doctor;
 mod fallback;
 mod gateway;
+mod gateway_clients;
+mod gateway_door;
 mod hostile;
 mod install;
 mod lab;

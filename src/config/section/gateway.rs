@@ -244,6 +244,13 @@ pub struct GatewayKey {
     pub role: Option<Role>,
 }
 
+impl GatewayKey {
+    /// A key that stands for no agent.
+    pub fn new(key: Secret) -> Self {
+        Self { key, agent: None, role: None }
+    }
+}
+
 impl Validator<'_> {
     pub(in crate::config) fn gateway(&mut self, raw: &RawGateway) -> GatewaySettings {
         let keys = raw.keys.iter().enumerate().filter_map(|(index, key)| {
