@@ -169,6 +169,7 @@ impl ServeArgs {
         options.directory_tokens = self.directory;
         options.heartbeat = Duration::from_millis(self.heartbeat);
         options.scope = self.host.scope();
+        options.skills.clone_from(&self.host.skills);
         options.owner.clone_from(&loaded.settings.owner);
         options.yield_after = search.yield_after;
         options.max_suspended_runs = search.max_suspended_runs;

@@ -28,6 +28,7 @@ use super::{
 use crate::{
     catalog::{ToolDefinition, ToolOutput},
     host::Session,
+    skills::{SkillStates, Turn},
     source::client::{self, ClientCall},
     telemetry::{Event, ProviderRequestEvent, count_tokens},
     tool_error::{ToolError, ToolErrorCode},
@@ -49,6 +50,8 @@ pub(super) struct Job {
     pub(super) session: Session,
     pub(super) mode: Option<ModeWish>,
     pub(super) mode_from: &'static str,
+    /// States of single skills that the request asks for, for this turn.
+    pub(super) skills: SkillStates,
     pub(super) model: Model,
     pub(super) request: String,
     /// Where a streamed answer goes.
@@ -99,6 +102,9 @@ impl Job {
 
     async fn turns(&mut self, voice: &mut dyn Voice) -> Result<(Vec<VisibleCall>, Option<Value>), Problem> {
         let mut conversation = self.recall();
+        if conversation.open.is_none() {
+            self.begin_turn(&conversation);
+        }
         let (session, mut receiver) = self.with_client_tools();
         let mut usage = Usage::default();
         let mut tools: Option<Arc<TurnTools>> = None;
@@ -224,6 +230,14 @@ impl Job {
             self.session = session;
         }
         conversation
+    }
+
+    /// What the user asks for now begins a turn of the session's skills.
+    fn begin_turn(&mut self, conversation: &Conversation) {
+        let Some(skills) = self.session.skills() else { return };
+        let asked = conversation.base.iter().rev().find(|item| item.get("role").is_some_and(|role| role == "user"));
+        let task = asked.and_then(|item| text_of(item.get("content")?));
+        skills.begin_turn(Turn { task, states: std::mem::take(&mut self.skills) });
     }
 
     /// The session with the tools that the client brought.
@@ -546,6 +560,18 @@ impl Job {
         }
         let broken = || failed(ProviderError::Interrupted { provider: provider.name().to_owned() });
         Ok((voice.end_turn().ok_or_else(broken)?, attempts))
+    }
+}
+
+/// The text of a message, whichever way it is written.
+fn text_of(content: &Value) -> Option<String> {
+    match content {
+        Value::String(text) => Some(text.clone()),
+        Value::Array(parts) => {
+            let texts = parts.iter().filter_map(|part| part.get("text")?.as_str());
+            Some(texts.collect::<Vec<_>>().join("\n")).filter(|text| !text.is_empty())
+        }
+        _ => None,
     }
 }
 

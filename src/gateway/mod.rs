@@ -20,5 +20,5 @@ pub mod turn;
 mod usage;
 
 use server::Shared;
-pub use server::{Gateway, GatewayError, MODE_HEADER, SESSION_HEADER};
+pub use server::{Gateway, GatewayError, MODE_HEADER, SESSION_HEADER, SKILLS_HEADER};
 pub use settings::{DEFAULT_GRACE, DEFAULT_LISTEN, DEFAULT_STARTUP_WAIT, GatewayOptions};

@@ -54,10 +54,16 @@ use super::{
     store::{Owner, Store, random_hex},
     turn::{ModeWish, Turns},
 };
-use crate::{host::Host, source::SourceState};
+use crate::{
+    host::Host,
+    skills::{SkillState, SkillStates},
+    source::SourceState,
+};
 
 /// Header that asks for a mode.
 pub const MODE_HEADER: &str = "x-toolbridge-mode";
+/// Header that says the states of single skills for one turn.
+pub const SKILLS_HEADER: &str = "x-toolbridge-skills";
 /// Header that names a session.
 pub const SESSION_HEADER: &str = "x-toolbridge-session";
 /// Pieces of a streamed answer that may wait for a slow client.
@@ -388,8 +394,9 @@ async fn begin(shared: &Arc<Shared>, api: Api, request: Request, id: &str) -> Re
     shared.settled().await;
     let (streams, session_id) = (incoming.stream, session.id().to_owned());
     let (out, pieces) = if streams { Some(mpsc::channel(PIECES)).unzip() } else { (None, None) };
-    let job =
-        Job { shared: shared.clone(), owner, incoming, session, mode, mode_from, model, request: id.to_owned(), out };
+    let skills = skill_states(text(SKILLS_HEADER).as_deref().unwrap_or_default())?;
+    let (shared, request) = (shared.clone(), id.to_owned());
+    let job = Job { shared: shared.clone(), owner, incoming, session, mode, mode_from, skills, model, request, out };
     let stop = shared.stop.clone();
     let response = match pieces {
         None => {
@@ -412,6 +419,27 @@ async fn begin(shared: &Arc<Shared>, api: Api, request: Request, id: &str) -> Re
         }
     };
     Ok((response, session_id))
+}
+
+/// `docs=always, mail=never`: what a request says about single skills.
+fn skill_states(text: &str) -> Result<SkillStates, Problem> {
+    let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
+    let states = words.map(|word| {
+        let (slug, state) = word.split_once('=')?;
+        let state = match state.trim() {
+            "always" => SkillState::Always,
+            "available" => SkillState::Available,
+            "never" => SkillState::Never,
+            _ => return None,
+        };
+        Some((slug.trim().to_owned(), state))
+    });
+    states.collect::<Option<SkillStates>>().ok_or_else(|| {
+        Problem::invalid(
+            SKILLS_HEADER,
+            "skills are given as slug=always, slug=available or slug=never, separated by commas",
+        )
+    })
 }
 
 /// The answer of a stream whose first piece is there; a request that failed before it is an ordinary problem.

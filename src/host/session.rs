@@ -315,7 +315,9 @@ impl SessionCore {
         let skills = self.skills.as_ref()?;
         view.gate()?;
         let ungated = View::new(self.catalog(), self.host.policy(), self.scope.clone()).ok()?;
-        skills.behind(selector, &ungated)
+        // By id or name, or by a name with a prefix under which a front door offers it (`docs__write`).
+        let tails = ["__", ".", "/"].into_iter().filter_map(|mark| Some(selector.split_once(mark)?.1));
+        std::iter::once(selector).chain(tails).find_map(|selector| skills.behind(selector, &ungated))
     }
 
     /// The hooks that want to be asked about a call: the host's, and that of skills nobody has approved yet.

@@ -12,6 +12,7 @@ use crate::{
     catalog::ContentHash,
     host::Session,
     policy::{Role, Scope},
+    skills::LoadedBy,
 };
 
 /// Clients without sessions of their own (revision 2026-07-28 over HTTP) whose state is kept.
@@ -56,6 +57,12 @@ impl Connection {
         let owner = scope.owner;
         let session =
             shared.host.session(scope).map_err(|error| ErrorData::invalid_request(error.to_string(), None))?;
+        if let Some(skills) = session.skills() {
+            for slug in &shared.options.skills {
+                // One that this client's agent does not have is not there for it.
+                let _ = skills.load(slug, LoadedBy::User);
+            }
+        }
         // Whoever sits at the owner's own client may approve what is dangerous; others as their role says.
         let person = if owner { Role::Admin } else { session.role() };
         Ok(Self {

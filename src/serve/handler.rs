@@ -13,6 +13,7 @@ use rmcp::{
     service::{NotificationContext, RequestContext, SubscriptionContext},
 };
 use serde_json::Value;
+use tokio::sync::watch;
 
 use super::{
     Shared, answer,
@@ -169,6 +170,28 @@ fn offers(shared: &Shared, surface: &Surface, name: &str) -> bool {
     bridge && (listed || may_have_been)
 }
 
+/// Ready when a session's skills, or what they opened, have changed.
+async fn changed(opened: &mut Option<watch::Receiver<u64>>) {
+    let alive = match opened {
+        Some(changes) => changes.changed().await.is_ok(),
+        None => false,
+    };
+    if !alive {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// What a client is told when it connects: with skills, also what does not exist, and what is loaded from the beginning.
+fn instructions(connection: &Connection) -> String {
+    let Some(skills) = connection.session.skills() else { return INSTRUCTIONS.to_owned() };
+    let loaded = skills.system_loaded();
+    if skills.resolved().available.is_empty() && loaded.is_empty() {
+        return INSTRUCTIONS.to_owned();
+    }
+    let parts = [INSTRUCTIONS, crate::skills::prompt::guard(), loaded.trim_end()];
+    parts.iter().filter(|part| !part.is_empty()).copied().collect::<Vec<_>>().join("\n\n")
+}
+
 /// Who makes a request: put there by the HTTP front door; nobody else can.
 fn caller(context: &RequestContext<RoleServer>) -> Caller {
     let parts = context.extensions.get::<http::request::Parts>();
@@ -217,8 +240,10 @@ impl ServerHandler for Downstream {
         context: RequestContext<RoleServer>,
     ) -> Result<InitializeResult, ErrorData> {
         context.peer.set_peer_info(request.clone());
-        self.connection(&context)?;
-        self.negotiate_initialize(&request)
+        let connection = self.connection(&context)?;
+        let mut answer = self.negotiate_initialize(&request)?;
+        answer.instructions = Some(instructions(&connection));
+        Ok(answer)
     }
 
     async fn list_tools(
@@ -230,6 +255,9 @@ impl ServerHandler for Downstream {
             return Err(ErrorData::invalid_params("this cursor was not given out: all tools are on one page", None));
         }
         let connection = self.connection(&context)?;
+        if let Some(skills) = connection.session.skills().cloned() {
+            let _ = tokio::task::spawn_blocking(move || skills.refresh()).await;
+        }
         if self.shared.options.enabled != Enabled::On {
             // What is shown depends on what there is.
             self.shared.settled().await;
@@ -284,12 +312,14 @@ impl ServerHandler for Downstream {
         let shared = Arc::downgrade(&self.shared);
         let mut generation = self.shared.generation.subscribe();
         let stop = self.shared.stop.clone();
+        let mut opened = connection.session.skills().map(|skills| skills.changes());
         let connection = Arc::downgrade(&connection);
         tokio::spawn(async move {
             loop {
                 tokio::select! {
                     () = stop.cancelled() => return,
                     changed = generation.changed() => if changed.is_err() { return },
+                    () = changed(&mut opened) => {}
                 }
                 let (Some(shared), Some(connection)) = (shared.upgrade(), connection.upgrade()) else { return };
                 if context.peer.is_transport_closed() {
@@ -315,12 +345,14 @@ impl ServerHandler for Downstream {
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
         let connection = self.connection(context.request_context())?;
         let mut generation = self.shared.generation.subscribe();
+        let mut opened = connection.session.skills().map(|skills| skills.changes());
         let mut told = self.surface(&connection).await.fingerprint;
         loop {
             tokio::select! {
                 () = context.cancelled() => return Ok(()),
                 () = self.shared.stop.cancelled() => return Ok(()),
                 changed = generation.changed() => if changed.is_err() { return Ok(()) },
+                () = changed(&mut opened) => {}
             }
             let now = self.surface(&connection).await.fingerprint;
             if std::mem::replace(&mut told, now) != now && context.sink().notify_tool_list_changed().await.is_err() {

@@ -81,6 +81,8 @@ pub struct ServeOptions {
     pub scope: Scope,
     /// The owner's agent, as `owner` in the configuration names it.
     pub owner: Option<String>,
+    /// Slugs of skills that every client's session begins with.
+    pub skills: Vec<String>,
     /// After this long a run with calls pending answers `waiting`; never, when absent.
     pub yield_after: Option<Duration>,
     /// Most runs that wait at once.
@@ -108,6 +110,7 @@ impl Default for ServeOptions {
             directory_tokens: 0,
             scope: Scope::default(),
             owner: None,
+            skills: Vec::new(),
             yield_after: None,
             max_suspended_runs: search.max_suspended_runs,
             max_run: search.max_run,

@@ -16,6 +16,7 @@ use crate::{
     catalog::{Annotations, ContentHash, Schema, Selected, Tool, ToolId, View},
     config::Enabled,
     host::Session,
+    skills::LOAD_SKILL_TOOL,
     telemetry::{Event, count_tokens},
 };
 
@@ -92,7 +93,8 @@ impl Surfaces {
         let policy = shared.host.policy();
         for (entry, _) in view.tools() {
             if choice.mode == Mode::Direct || policy.is_direct(&entry.tool) {
-                tools.extend(names.name(&entry.tool.id).map(|name| offered(&entry.tool, name)));
+                let offered = names.name(&entry.tool.id).map(|name| offered(&entry.tool, name));
+                tools.extend(offered.map(|offered| with_skills(offered, &entry.tool, session)));
             }
         }
         let fingerprint = Sha256::digest(serde_json::to_vec(&tools).unwrap_or_default()).into();
@@ -105,6 +107,14 @@ impl Surfaces {
         });
         Surface { view, choice, tools, names, fingerprint }
     }
+}
+
+/// The tool that loads skills says which there are: a client shows a model the descriptions of tools, whatever else it shows.
+fn with_skills(mut offered: OfferedTool, tool: &Tool, session: &Session) -> OfferedTool {
+    if let Some(skills) = session.skills().filter(|_| tool.id.as_str() == LOAD_SKILL_TOOL) {
+        offered.description = Some(format!("{}\n\n{}", tool.definition.description, skills.block().text).into());
+    }
+    offered
 }
 
 /// The control tool that a rule removes from this session, if one does.

@@ -48,13 +48,12 @@ use crate::{
 /// How long the look at a skill's trust may take: files may have to be read.
 const HOOK_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Id of the tool that loads a skill.
+pub const LOAD_SKILL_TOOL: &str = "openclaw:core:load_skill";
+
 /// Ids of the tools that are there in every session with skills.
-const BASE_TOOLS: [&str; 4] = [
-    "openclaw:core:load_skill",
-    "openclaw:core:list_skills",
-    "openclaw:core:search_chats",
-    "openclaw:core:fetch_image",
-];
+const BASE_TOOLS: [&str; 4] =
+    [LOAD_SKILL_TOOL, "openclaw:core:list_skills", "openclaw:core:search_chats", "openclaw:core:fetch_image"];
 
 /// What all sessions of a host share about skills.
 #[derive(Debug)]

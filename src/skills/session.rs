@@ -220,6 +220,12 @@ impl SkillSession {
         self.lock().text.clone()
     }
 
+    /// Reads files that have changed, for a front door that has no turns.
+    pub fn refresh(&self) {
+        self.skills.store.refresh();
+        self.settle();
+    }
+
     /// Begins a turn: its states hold, what has not been used for long is unloaded, files that have changed are read.
     pub fn begin_turn(&self, turn: Turn) {
         self.skills.store.refresh();
@@ -518,8 +524,9 @@ impl SkillSession {
         };
         if state.told_visible.is_none() || slugs(&resolved) != slugs(&state.resolved) {
             let visible: Vec<String> = resolved.available.iter().map(|skill| skill.slug.to_string()).collect();
+            // A new object, so that whoever shows the list looks again; the same content stays recognised as such.
+            state.snapshot = self.tools(&visible);
             if state.told_visible.as_ref() != Some(&visible) {
-                state.snapshot = self.tools(&visible);
                 events.push(Event::SkillsVisible {
                     available: visible.clone(),
                     always: resolved.always.iter().map(|skill| skill.slug.to_string()).collect(),

@@ -1,5 +1,6 @@
 //! Skills as doors to tools.
 
+mod doors;
 mod faults;
 mod format;
 mod platform;
