@@ -4,12 +4,12 @@ CARGO ?= cargo
 # Labelled queries of public projects, beside the repository; measured by `make bench` where they are.
 RETRIEVAL_DATA ?= ../shared/data/retrieval
 
-.PHONY: help demo test bench check fmt setup tools v8 peers
+.PHONY: help demo test bench check fmt setup tools v8 peers browser
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: setup ## start a real MCP server from npm; a program searches, describes and calls it
+demo: tools v8 peers ## run a program against a real MCP server, then compare what a model is sent with and without the bridge
 	@scripts/demo
 
 test: setup ## every test
@@ -28,7 +28,7 @@ check: tools v8 ## formatting, lints and documentation, each warning an error
 fmt: ## format the sources
 	$(CARGO) fmt --all
 
-setup: tools v8 peers ## all that building and testing need
+setup: tools v8 peers browser ## all that building and testing need
 
 tools:
 	@scripts/tools
@@ -38,3 +38,7 @@ v8: tools
 
 peers: tools
 	@scripts/peers
+
+# What a test looks at the report with.
+browser: tools
+	@command -v chromium >/dev/null || scripts/apt-install chromium

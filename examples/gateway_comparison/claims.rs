@@ -203,7 +203,8 @@ impl Evidence<'_> {
         let verdicts = self.figures.iter().filter(|lane| lane.lane != Lane::Direct).map(|lane| {
             let least = if lane.lane == Lane::Code { code } else { tools };
             let (sent, saved) = of(lane);
-            let seen = format!("{} {sent} ({saved:.1} % fewer)", lane.lane.name());
+            let than = if saved < 0.0 { "more" } else { "fewer" };
+            let seen = format!("{} {sent} ({:.1} % {than})", lane.lane.name(), saved.abs());
             let enough = sent > 0 && (needed.is_none() || saved >= least);
             if enough { Ok(seen) } else { Err(seen) }
         });

@@ -1,7 +1,6 @@
 //! One lane: the conversations with the gateway of one mode, and everything that was recorded of them.
 
 use std::{
-    collections::BTreeSet,
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
@@ -106,7 +105,7 @@ pub(crate) async fn run(
 ) -> Result<LaneRecord, String> {
     let logs = logs.join(lane.name());
     let gateway = stage.gateway(options, scene, lane, &provider.url(), &logs).await?;
-    let client = Talk { options, stage, provider, url: &gateway.url, logs: &logs };
+    let client = Talk { options, stage, provider, url: &gateway.url };
     let task = client.talk("task", &scene.task).await;
     let denied = client.talk("denied", &scene.denied_task).await;
     let forced = if options.provider_url.is_none() {
@@ -121,7 +120,21 @@ pub(crate) async fn run(
         again_ms.push(client.talk(&format!("again-{number}"), &scene.task).await.latency_ms);
     }
     let said = gateway.stop().await?;
-    Ok(LaneRecord { lane, task, denied, forced, again_ms, said, logs })
+    let mut record = LaneRecord { lane, task, denied, forced, again_ms, said, logs };
+    // Some rows are written behind an answer; with the gateway's end they are all there.
+    record.task.rows = rows(&record.logs, "task");
+    record.denied.rows = rows(&record.logs, "denied");
+    if let Some(forced) = &mut record.forced {
+        forced.rows = rows(&record.logs, "forced");
+    }
+    Ok(record)
+}
+
+/// The rows of the session that was given this name; a gateway may put its own words before it.
+fn rows(logs: &Path, name: &str) -> Vec<Row> {
+    let is_it = |session: &str| session == name || session.ends_with(&format!("-{name}"));
+    let sessions = list_sessions(logs).into_iter().map(|(session, _)| session).filter(|session| is_it(session));
+    sessions.flat_map(|session| read_rows(logs, &session).map(|(rows, _)| rows).unwrap_or_default()).collect()
 }
 
 /// How a model that knows the denied tool's id from elsewhere would try it.
@@ -143,13 +156,11 @@ struct Talk<'a> {
     stage: &'a Stage,
     provider: &'a MockProvider,
     url: &'a str,
-    logs: &'a Path,
 }
 
 impl Talk<'_> {
     async fn talk(&self, name: &str, message: &str) -> Conversation {
-        let sessions = || list_sessions(self.logs).into_iter().map(|(session, _)| session).collect::<BTreeSet<_>>();
-        let (logs_before, asked_before) = (sessions(), self.provider.asked().len());
+        let asked_before = self.provider.asked().len();
         let calls_before = self.stage.tools.calls().len();
         let start = Instant::now();
         let answer = match tokio::time::timeout(PATIENCE, self.ask(name, message)).await {
@@ -157,12 +168,9 @@ impl Talk<'_> {
             Err(_) => Err(format!("no answer after {} s", PATIENCE.as_secs())),
         };
         let latency_ms = start.elapsed().as_secs_f64() * 1e3;
-        let new = sessions().into_iter().filter(|session| !logs_before.contains(session));
         Conversation {
             requests: self.provider.asked().split_off(asked_before),
-            rows: new
-                .flat_map(|session| read_rows(self.logs, &session).map(|(rows, _)| rows).unwrap_or_default())
-                .collect(),
+            rows: Vec::new(),
             calls: self.stage.tools.calls().split_off(calls_before),
             answer,
             latency_ms,

@@ -7,6 +7,7 @@ mod agent_prompt;
 mod boundaries;
 mod cli_run;
 mod cli_tools;
+mod comparison;
 mod config;
 mod config_cli;
 mod confine;
