@@ -16,6 +16,7 @@ use crate::{
     },
     policy::Approver,
     sandbox::Sandbox,
+    skills::SkillStates,
     telemetry::{AgentStep, Event, StepKind},
 };
 
@@ -140,7 +141,8 @@ async fn work(args: &AgentArgs, loaded: &Loaded, text: String) -> Result<AgentOu
     if !args.json {
         connected.warn();
     }
-    let session = agent::session(&connected.host, args.host.scope(), &settings.agent).map_err(|error| usage(&error))?;
+    let session = agent::narrowed(&connected.host, connected.session(&args.host)?, &settings.agent);
+    let session = session.map_err(|error| usage(&error))?;
     let memory = agent::memory(&settings.agent).unwrap_or_else(|error| {
         printer::warn(&error.to_string());
         None
@@ -152,11 +154,12 @@ async fn work(args: &AgentArgs, loaded: &Loaded, text: String) -> Result<AgentOu
     }
     let person = TerminalApprover::of_process().map(|terminal| Arc::new(terminal) as Arc<dyn Approver>);
     let setup = Setup {
-        settings,
+        settings: &settings.agent,
         host: &connected.host,
         session,
         turns: Arc::new(Turns::new(&settings.tools.tool_search, no_sandbox)),
         mode: args.mode.map(ModeWish::from),
+        skills: SkillStates::default(),
         providers,
         model: args.model.clone(),
         memory,

@@ -14,7 +14,7 @@ use crate::{
 /// Serve OpenAI's API to any client, with the bridge in front of any model.
 ///
 /// Requests go to the providers of gateway.providers. Each may choose a mode for itself, by the header x-toolbridge-mode or a
-/// suffix of the model's name (gpt-x:code). Everything but the address goes to stderr.
+/// suffix of the model's name (gpt-x:code); gpt-x+agent works on a task by itself. Everything but the address goes to stderr.
 #[derive(Debug, Args)]
 pub(crate) struct GatewayArgs {
     /// Listen on this address [default: gateway.listen, else 127.0.0.1:8787]

@@ -1,6 +1,7 @@
 //! The name that a client gives for a model: the model itself, and what is asked of the gateway behind a mark.
 //!
-//! `gpt-x:code` is the model `gpt-x` in mode `code`. A name that is configured as it stands is never taken apart.
+//! `gpt-x:code` is the model `gpt-x` in mode `code`, `gpt-x+agent` the model `gpt-x` at work in the agent loop, and
+//! `gpt-x:code+agent` is both. A name that is configured as it stands is never taken apart.
 
 use super::{provider::Providers, turn::ModeWish};
 
@@ -9,21 +10,34 @@ use super::{provider::Providers, turn::ModeWish};
 pub(crate) struct ModelName {
     pub(crate) model: String,
     pub(crate) mode: Option<ModeWish>,
+    /// Whether the agent loop is to work.
+    pub(crate) agent: bool,
 }
+
+/// What asks for the agent loop.
+const AGENT_SUFFIX: &str = "+agent";
 
 impl ModelName {
     pub(crate) fn read(name: &str, providers: &Providers) -> Self {
-        let whole = Self { model: name.to_owned(), mode: None };
-        if providers.lists(name) {
-            return whole;
+        let mut read = Self { model: name.to_owned(), mode: None, agent: false };
+        // Either may come first, each once.
+        while !providers.lists(&read.model) {
+            let (rest, mode, agent) = if let Some(rest) = read.model.strip_suffix(AGENT_SUFFIX).filter(|_| !read.agent)
+            {
+                (rest, None, true)
+            } else if let Some((rest, suffix)) = read.model.rsplit_once(':').filter(|_| read.mode.is_none())
+                && let Some(mode) = ModeWish::parse(suffix)
+            {
+                (rest, Some(mode), false)
+            } else {
+                break;
+            };
+            if rest.is_empty() {
+                break;
+            }
+            read = Self { model: rest.to_owned(), mode: mode.or(read.mode), agent: agent || read.agent };
         }
-        match name.rsplit_once(':') {
-            Some((model, suffix)) if !model.is_empty() => match ModeWish::parse(suffix) {
-                Some(mode) => Self { model: model.to_owned(), mode: Some(mode) },
-                None => whole,
-            },
-            _ => whole,
-        }
+        read
     }
 }
 
@@ -39,15 +53,21 @@ mod tests {
         provider.models.insert("odd:code".to_owned(), ModelSettings::default());
         settings.providers.insert("one".to_owned(), provider);
         let providers = Providers::from_settings(&settings).unwrap();
-        for (name, model, mode) in [
-            ("gpt-x", "gpt-x", None),
-            ("gpt-x:code", "gpt-x", Some(ModeWish::Code)),
-            ("llama:8b:tools", "llama:8b", Some(ModeWish::Tools)),
-            ("llama:8b", "llama:8b", None),
-            ("odd:code", "odd:code", None),
-            (":code", ":code", None),
+        for (name, model, mode, agent) in [
+            ("gpt-x", "gpt-x", None, false),
+            ("gpt-x:code", "gpt-x", Some(ModeWish::Code), false),
+            ("llama:8b:tools", "llama:8b", Some(ModeWish::Tools), false),
+            ("llama:8b", "llama:8b", None, false),
+            ("odd:code", "odd:code", None, false),
+            (":code", ":code", None, false),
+            ("gpt-x+agent", "gpt-x", None, true),
+            ("gpt-x:tools+agent", "gpt-x", Some(ModeWish::Tools), true),
+            ("gpt-x+agent:tools", "gpt-x", Some(ModeWish::Tools), true),
+            ("odd:code+agent", "odd:code", None, true),
+            ("x+agent+agent", "x+agent", None, true),
+            ("+agent", "+agent", None, false),
         ] {
-            assert_eq!(ModelName::read(name, &providers), ModelName { model: model.to_owned(), mode }, "{name}");
+            assert_eq!(ModelName::read(name, &providers), ModelName { model: model.to_owned(), mode, agent }, "{name}");
         }
     }
 }

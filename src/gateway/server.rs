@@ -9,7 +9,7 @@ use std::{
     net::{IpAddr, SocketAddr},
     num::NonZeroU32,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -43,6 +43,10 @@ use tokio_util::{
 };
 
 use super::{
+    agent::{
+        self, Memory,
+        route::{self, AgentRequest},
+    },
     api::Api,
     engine::{Job, Piece},
     metrics::Metrics,
@@ -103,7 +107,8 @@ pub struct Gateway(Arc<Shared>);
 /// What all requests share.
 pub(super) struct Shared {
     pub(super) host: Host,
-    pub(super) turns: Turns,
+    /// Shared with loops that outlive a borrow of this.
+    pub(super) turns: Arc<Turns>,
     pub(super) providers: Providers,
     pub(super) options: GatewayOptions,
     pub(super) store: Arc<Store>,
@@ -111,6 +116,8 @@ pub(super) struct Shared {
     /// Rows of session logs that are still being made.
     pub(super) rows: TaskTracker,
     sessions: Sessions,
+    /// Preferences of the agent loop, opened by its first task.
+    memory: OnceLock<Option<Arc<Memory>>>,
     /// Hashes, so that comparing takes the same time whatever is given.
     keys: Vec<[u8; 32]>,
     limiters: Vec<DefaultDirectRateLimiter>,
@@ -132,7 +139,8 @@ impl Gateway {
             sessions: Sessions::new(options.session_idle),
             permits: Arc::new(Semaphore::new(options.max_concurrent_requests.min(Semaphore::MAX_PERMITS))),
             host,
-            turns,
+            turns: Arc::new(turns),
+            memory: OnceLock::new(),
             providers,
             options,
             metrics: Metrics::new(),
@@ -262,6 +270,11 @@ impl Door {
 }
 
 impl Shared {
+    /// The preferences of users; a memory that can not be used is none.
+    pub(super) fn memory(&self) -> Option<Arc<Memory>> {
+        self.memory.get_or_init(|| agent::memory(&self.options.agent).ok().flatten()).clone()
+    }
+
     /// Who bears the key of a request.
     fn owner(&self, headers: &HeaderMap) -> Result<Owner, Problem> {
         if self.keys.is_empty() {
@@ -389,12 +402,19 @@ async fn begin(shared: &Arc<Shared>, api: Api, request: Request, id: &str) -> Re
         (None, Some(wish)) => (Some(wish), "model"),
         (None, None) => (None, "configuration"),
     };
+    let skills = skill_states(text(SKILLS_HEADER).as_deref().unwrap_or_default())?;
+    if named.agent {
+        let session = shared.sessions.of(&shared.host, &shared.options, owner, text(SESSION_HEADER).as_deref())?;
+        let (shared, id) = (shared.clone(), id.to_owned());
+        let request =
+            AgentRequest { shared, owner, incoming, session, mode, skills, model: named.model, id }.in_role()?;
+        return by_agent(request, (permit, active)).await;
+    }
     let model = shared.providers.model(&named.model)?;
     let session = shared.sessions.of(&shared.host, &shared.options, owner, text(SESSION_HEADER).as_deref())?;
     shared.settled().await;
     let (streams, session_id) = (incoming.stream, session.id().to_owned());
     let (out, pieces) = if streams { Some(mpsc::channel(PIECES)).unzip() } else { (None, None) };
-    let skills = skill_states(text(SKILLS_HEADER).as_deref().unwrap_or_default())?;
     let (shared, request) = (shared.clone(), id.to_owned());
     let job = Job { shared: shared.clone(), owner, incoming, session, mode, mode_from, skills, model, request, out };
     let stop = shared.stop.clone();
@@ -440,6 +460,41 @@ fn skill_states(text: &str) -> Result<SkillStates, Problem> {
             "skills are given as slug=always, slug=available or slug=never, separated by commas",
         )
     })
+}
+
+/// Lets the agent loop answer. `held` is kept while it works.
+async fn by_agent(request: AgentRequest, held: impl Send + 'static) -> Result<(Response, String), Problem> {
+    request.shared.settled().await;
+    let (stop, session, api) = (request.shared.stop.clone(), request.session_id(), request.incoming.api);
+    let streams = request.incoming.stream;
+    let work = request.prepare()?;
+    if !streams {
+        let answered = tokio::select! {
+            answered = work.run() => answered?,
+            () = stop.cancelled() => return Err(Problem::stopping()),
+        };
+        drop(held);
+        return Ok((Json(answered.whole()).into_response(), session));
+    }
+    let (out, pieces) = mpsc::channel(PIECES);
+    let task = AbortOnDropHandle::new(tokio::spawn(async move {
+        let _held = held;
+        // It may take long: the client's stream begins now, and is kept alive.
+        let _ = out.send(Piece::Begun).await;
+        let answered = tokio::select! {
+            answered = work.run() => answered,
+            () = stop.cancelled() => Err(Problem::stopping()),
+        };
+        let _ = match answered {
+            Ok(answered) => out.send(Piece::Events(answered.events())).await,
+            Err(problem) => {
+                let events = route::failed(api, &problem);
+                let _ = out.send(Piece::Failed(problem)).await;
+                out.send(Piece::Events(events)).await
+            }
+        };
+    }));
+    Ok((streamed(pieces, task).await?, session))
 }
 
 /// The answer of a stream whose first piece is there; a request that failed before it is an ordinary problem.

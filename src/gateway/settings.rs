@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::{
-    config::{GatewayKey, Settings},
+    config::{AgentLoopSettings, GatewayKey, Settings},
     policy::Scope,
 };
 
@@ -40,6 +40,8 @@ pub struct GatewayOptions {
     pub session_idle: Duration,
     /// Most runs that wait for their clients at once.
     pub max_suspended_runs: usize,
+    /// The agent loop, which works on requests for a model with `+agent` behind its name.
+    pub agent: AgentLoopSettings,
     /// How long requests may take to end by themselves when the gateway stops.
     pub grace: Duration,
     /// How long a first request waits for sources that are still starting.
@@ -62,6 +64,7 @@ impl GatewayOptions {
             max_turns: gateway.max_turns,
             session_idle: gateway.session_idle,
             max_suspended_runs: settings.tools.tool_search.max_suspended_runs,
+            agent: settings.agent.clone(),
             grace: DEFAULT_GRACE,
             startup_wait: DEFAULT_STARTUP_WAIT,
         }

@@ -386,3 +386,22 @@ async fn nothing_secret_is_in_the_record_the_memory_or_what_people_see_and_it_ca
     let (code, replayed) = desk.replay(&log).await;
     assert_eq!(code, 0, "{replayed:#}");
 }
+
+#[tokio::test]
+async fn skills_stand_in_the_system_prompt_and_the_goal_card_stays_last() {
+    let desk = Desk::new(vec![call("load_skill", json!({ "name": "letters" })), Step::say("done")]).await;
+    fs::create_dir_all(desk.path("skills/letters")).unwrap();
+    let skill =
+        "---\nname: letters\ndescription: Writes letters in the house's style.\n---\nBegin every letter with Moin.\n";
+    fs::write(desk.path("skills/letters/SKILL.md"), skill).unwrap();
+    desk.configure(&json!({}));
+    let mut config: Value = serde_json::from_str(&fs::read_to_string(desk.path("toolbridge.json5")).unwrap()).unwrap();
+    config["skills"] = json!({ "paths": ["./skills"] });
+    fs::write(desk.path("toolbridge.json5"), config.to_string()).unwrap();
+    let ran = desk.run("Write a letter", &["--mode", "direct"]).await;
+    assert_eq!(ran.code, 0, "{}", ran.outcome);
+    let systems = desk.systems();
+    assert!(systems.iter().all(|system| system.contains("Writes letters in the house's style.")), "{systems:#?}");
+    assert!(cards(&desk).iter().all(|card| card.starts_with("Goal: Write a letter.")));
+    assert_eq!(desk.replay(&desk.logs()[0]).await.0, 0);
+}

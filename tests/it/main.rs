@@ -3,6 +3,7 @@
 #![allow(clippy::needless_pass_by_value, clippy::format_collect, clippy::format_push_string)] // brevity before speed
 
 mod agent;
+mod agent_gateway;
 mod agent_prompt;
 mod boundaries;
 mod cli_run;

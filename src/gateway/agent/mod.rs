@@ -17,6 +17,7 @@ mod plan;
 mod provider_model;
 mod repair;
 pub mod replay;
+pub(in crate::gateway) mod route;
 mod routing;
 mod session_tools;
 mod setup;
@@ -25,6 +26,7 @@ mod summary;
 mod task;
 mod toolbox;
 mod trace;
+mod wire;
 
 use std::{sync::Arc, time::Duration};
 
@@ -41,7 +43,7 @@ pub use plan::{Plan, PlanStep, StepStatus};
 pub use provider_model::ProviderModel;
 pub use routing::Routing;
 pub use session_tools::SessionTools;
-pub use setup::{AUTO_MODEL, Setup, SetupError, memory, session};
+pub use setup::{AUTO_MODEL, Setup, SetupError, memory, narrowed};
 pub use state::{IllegalMove, MOVES, Machine, Move, Signal, State};
 pub use summary::READ_MORE;
 pub use task::{TaskClass, Understood, understand};

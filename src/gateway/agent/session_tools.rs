@@ -14,6 +14,7 @@ use crate::{
     dispatch::RawArguments,
     gateway::turn::{Asked, Execution, ModeWish, ModelCall, Step, Target, ToolAnswer, TurnTools, Turns},
     host::Session,
+    skills::{SkillStates, Turn},
     telemetry::Event,
     tool_error::{ToolError, ToolErrorCode},
 };
@@ -26,6 +27,8 @@ pub struct SessionTools {
     mode: Option<ModeWish>,
     context_window: Option<u64>,
     strict: bool,
+    /// States of single skills that are asked for, until the task begins.
+    skills: Mutex<SkillStates>,
     /// What was offered last. Held for a look-up, never across an await.
     offered: Mutex<Option<Arc<TurnTools>>>,
 }
@@ -40,7 +43,14 @@ impl SessionTools {
         context_window: Option<u64>,
         strict: bool,
     ) -> Self {
-        Self { session, turns, mode, context_window, strict, offered: Mutex::new(None) }
+        let skills = Mutex::default();
+        Self { session, turns, mode, context_window, strict, skills, offered: Mutex::new(None) }
+    }
+
+    /// The same, with states of single skills for its task.
+    #[must_use]
+    pub fn with_skills(self, skills: SkillStates) -> Self {
+        Self { skills: Mutex::new(skills), ..self }
     }
 
     fn current(&self) -> Option<Arc<TurnTools>> {
@@ -49,6 +59,13 @@ impl SessionTools {
 }
 
 impl Toolbox for SessionTools {
+    fn begin(&self, task: &str) {
+        if let Some(skills) = self.session.skills() {
+            let states = std::mem::take(&mut *self.skills.lock().unwrap_or_else(PoisonError::into_inner));
+            skills.begin_turn(Turn { task: Some(task.to_owned()), states });
+        }
+    }
+
     fn offer(&self) -> Offer {
         let mut asked = Asked::default();
         (asked.mode, asked.context_window, asked.strict) = (self.mode, self.context_window, self.strict);

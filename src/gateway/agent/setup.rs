@@ -4,13 +4,14 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use super::{Agent, Listener, Memory, Preferences, ProviderModel, Routing, SessionTools, TaskClass};
 use crate::{
-    config::{AgentLoopSettings, Settings},
+    config::AgentLoopSettings,
     gateway::{
         provider::{ProviderError, Providers},
         turn::{ModeWish, Turns},
     },
     host::{Host, Session},
     policy::{Approver, PolicyError, Role, Scope},
+    skills::SkillStates,
 };
 
 /// The name that leaves the choice of the model to the configuration.
@@ -18,16 +19,18 @@ pub const AUTO_MODEL: &str = "auto";
 
 /// What a loop is put together from.
 pub struct Setup<'a> {
-    /// The configuration.
-    pub settings: &'a Settings,
+    /// Limits and habits.
+    pub settings: &'a AgentLoopSettings,
     /// The host.
     pub host: &'a Host,
-    /// Whose tools the loop uses; see [`session`].
+    /// Whose tools the loop uses; see [`narrowed`].
     pub session: Session,
     /// What a model is offered.
     pub turns: Arc<Turns>,
     /// The mode, when it is not the configured one.
     pub mode: Option<ModeWish>,
+    /// States of single skills that the caller asks for.
+    pub skills: SkillStates,
     /// The providers.
     pub providers: Providers,
     /// The model that the caller names; none, or [`AUTO_MODEL`], leaves it to the configuration.
@@ -51,11 +54,13 @@ pub enum SetupError {
     Provider(#[from] ProviderError),
 }
 
-/// The session of a loop: the caller's, or one that may do no more than `agent.role` says.
-pub fn session(host: &Host, scope: Scope, settings: &AgentLoopSettings) -> Result<Session, PolicyError> {
-    let session = host.session(scope.clone())?;
+/// The session of a loop: the caller's, or one of its own that may do no more than `agent.role` says.
+pub fn narrowed(host: &Host, session: Session, settings: &AgentLoopSettings) -> Result<Session, PolicyError> {
     match settings.role {
-        Some(role) if role < session.role() => host.session(Scope { role: Some(role), ..scope }),
+        Some(role) if role < session.role() => {
+            let scope = session.catalog().scope().clone();
+            host.session(Scope { role: Some(role), session: None, ..scope })
+        }
         _ => Ok(session),
     }
 }
@@ -69,7 +74,7 @@ pub fn memory(settings: &AgentLoopSettings) -> Result<Option<Arc<Memory>>, super
 impl Setup<'_> {
     /// The loop.
     pub fn agent(self) -> Result<Agent, SetupError> {
-        let settings = self.settings.agent.clone();
+        let settings = self.settings.clone();
         let named = self.model.filter(|model| model != AUTO_MODEL);
         let by_class: BTreeMap<TaskClass, String> = match &named {
             Some(_) => BTreeMap::new(),
@@ -100,7 +105,10 @@ impl Setup<'_> {
             redactor: self.host.redactor().clone(),
             forbidden,
             listeners,
-            tools: Arc::new(SessionTools::new(session, self.turns, self.mode, model.context_window, strict)),
+            tools: Arc::new(
+                SessionTools::new(session, self.turns, self.mode, model.context_window, strict)
+                    .with_skills(self.skills),
+            ),
             settings,
         })
     }

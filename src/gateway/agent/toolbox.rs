@@ -90,6 +90,9 @@ pub struct Offer {
 
 /// The tools of one loop.
 pub trait Toolbox: Send + Sync {
+    /// A task begins.
+    fn begin(&self, _task: &str) {}
+
     /// What the model is offered in the turn that begins now.
     fn offer(&self) -> Offer;
 

@@ -97,7 +97,7 @@ pub(super) async fn run(agent: &Agent, task: AgentTask, cancel: CancellationToke
         consecutive_failures: settings.max_consecutive_failures,
         tokens: settings.max_tokens,
     };
-    let mut engine = Engine {
+    let mut open = Unfinished(Some(Engine {
         agent,
         user: task.user.clone().unwrap_or_else(|| settings.user.clone()),
         plan: Plan::default(),
@@ -115,9 +115,29 @@ pub(super) async fn run(agent: &Agent, task: AgentTask, cancel: CancellationToke
         clock: Arc::new(WallClock::start(settings.wall_time)),
         cancel,
         task,
+    }));
+    let end = match &mut open.0 {
+        Some(engine) => engine.work().await,
+        None => Err(EndReason::Internal.into()),
     };
-    let end = engine.work().await;
-    engine.finish(end)
+    open.end(end)
+}
+
+/// A loop whose end has not been told: it is, also when nobody waits for it any more.
+struct Unfinished<'a>(Option<Engine<'a>>);
+
+impl Unfinished<'_> {
+    fn end(mut self, end: Result<String, End>) -> AgentOutcome {
+        self.0.take().map(|engine| engine.finish(end)).expect("it is taken here and by drop alone")
+    }
+}
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        if let Some(engine) = self.0.take() {
+            engine.finish(Err(EndReason::Aborted.into()));
+        }
+    }
 }
 
 impl Engine<'_> {
@@ -151,6 +171,7 @@ impl Engine<'_> {
     /// Takes the task apart and recalls what its user prefers.
     fn begin(&mut self) {
         let settings = &self.agent.settings;
+        self.agent.tools.begin(&self.task.text);
         if let Some(memory) = self.agent.memory.as_ref().filter(|_| settings.preferences) {
             // A memory that can not be used is no reason not to work.
             self.preferences = memory.recall(&self.user, &self.task.text, MAX_PREFERENCES).unwrap_or_default();
