@@ -49,7 +49,8 @@ pub(crate) struct Ran {
 
 impl Desk {
     pub(crate) async fn new(script: Vec<Step>) -> Self {
-        let provider = MockProvider::start(MockOptions { script, ..MockOptions::default() }).await.unwrap();
+        let provider =
+            MockProvider::start(MockOptions { script, exact_usage: false, ..MockOptions::default() }).await.unwrap();
         let desk = Self { folder: tempfile::tempdir().unwrap(), provider };
         fs::write(desk.path("catalog.json5"), CATALOG).unwrap();
         desk.configure(&json!({}));
@@ -253,7 +254,7 @@ async fn each_limit_ends_the_loop_with_its_reason_its_exit_code_and_what_was_don
         (json!({}), failing(20), "consecutive_failures", 1, 3),
         (json!({ "maxConsecutiveFailures": 2 }), failing(20), "consecutive_failures", 1, 2),
         (json!({ "maxTokens": 100 }), notes(20), "max_tokens", 4, 1),
-        (json!({ "wallTimeMs": 400 }), vec![call("demo__hang", json!({}))], "wall_time", 4, 1),
+        (json!({ "wallTimeMs": 1500 }), vec![call("demo__hang", json!({}))], "wall_time", 4, 1),
         (json!({ "wallTimeMs": 400 }), vec![Step::say("late").slow(60_000, 0)], "wall_time", 4, 0),
         (json!({}), vec![Step::fail(500)], "provider_error", 6, 0),
         (json!({}), vec![Step::new(Act::BrokenJson)], "provider_error", 6, 0),

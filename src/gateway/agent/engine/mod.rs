@@ -116,10 +116,7 @@ pub(super) async fn run(agent: &Agent, task: AgentTask, cancel: CancellationToke
         cancel,
         task,
     }));
-    let end = match &mut open.0 {
-        Some(engine) => engine.work().await,
-        None => Err(EndReason::Internal.into()),
-    };
+    let end = open.work().await;
     open.end(end)
 }
 
@@ -127,6 +124,13 @@ pub(super) async fn run(agent: &Agent, task: AgentTask, cancel: CancellationToke
 struct Unfinished<'a>(Option<Engine<'a>>);
 
 impl Unfinished<'_> {
+    async fn work(&mut self) -> Result<String, End> {
+        match &mut self.0 {
+            Some(engine) => engine.work().await,
+            None => Err(EndReason::Internal.into()),
+        }
+    }
+
     fn end(mut self, end: Result<String, End>) -> AgentOutcome {
         self.0.take().map(|engine| engine.finish(end)).expect("it is taken here and by drop alone")
     }
