@@ -72,6 +72,9 @@ fn consequences(settings: &config::Settings) -> Vec<String> {
         let tools: Vec<String> = settings.native.allow.iter().map(|tool| format!("{tool:?}").to_lowercase()).collect();
         lines.push(format!("use the native tools {} below {}", tools.join(", "), settings.native.root.display()));
     }
+    let skills = settings.skills.folders.iter().filter(|folder| folder.trusted && folder.path.is_dir());
+    lines
+        .extend(skills.map(|folder| format!("offer the skills in {}, and open what they name", folder.path.display())));
     let plugins = settings.plugins.paths.iter().filter(|path| path.is_dir());
     lines.extend(plugins.map(|path| format!("use the plugins in {}", path.display())));
     if lines.is_empty() {

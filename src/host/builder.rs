@@ -160,7 +160,8 @@ impl HostBuilder {
         for ((source, owner), tools) in owned {
             self.sources.push(Arc::new(FixedSource::new(&source, &owner, tools)));
         }
-        let sandbox = self.sandbox.is_some();
+        // Who only looks starts no sandbox and wants to see what would be there with one.
+        let sandbox = self.sandbox.is_some() || self.read_only_log;
         let skills = self.skills.map(|(settings, hosts)| Skills::new(settings, &self.policy, hosts));
         let skills = skills.transpose()?.map(|skills| Arc::new(skills.with_sandbox(sandbox)));
         Ok(Host(Arc::new(HostCore {

@@ -10,6 +10,7 @@
 
 mod chats;
 pub mod check;
+mod derive;
 mod frontmatter;
 pub mod measure;
 mod profile;
@@ -113,7 +114,7 @@ impl Skills {
         })
     }
 
-    /// With programs, or without.
+    /// With programs, or without: whether the capability `sandbox` is there.
     #[must_use]
     pub(crate) fn with_sandbox(mut self, sandbox: bool) -> Self {
         self.sandbox = sandbox;

@@ -4,17 +4,15 @@
 //! unloaded. Loading twice costs nothing. What is open follows from what is loaded *and* still visible, derived anew whenever
 //! skills, sources or states change, so a skill that is taken away closes its doors at once.
 
-use std::{
-    collections::BTreeSet,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
-};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tokio::sync::watch;
 
 use super::{
-    BASE_TOOLS, Plan, Resolved, Skill, SkillLayers, SkillSet, SkillStates, Skills, chats,
+    BASE_TOOLS, Plan, Resolved, Skill, SkillLayers, SkillStates, Skills, chats,
+    derive::{Basis, of, unloaded},
     prompt::{self, Block},
     routing::Router,
     tools,
@@ -48,7 +46,7 @@ pub enum LoadedBy {
 }
 
 impl LoadedBy {
-    fn as_str(self) -> &'static str {
+    pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Model => "model",
             Self::User => "user",
@@ -103,45 +101,45 @@ pub struct Turn {
 
 /// One skill that is loaded.
 #[derive(Debug, Clone)]
-struct Loaded {
-    skill: Arc<Skill>,
-    by: LoadedBy,
+pub(super) struct Loaded {
+    pub(super) skill: Arc<Skill>,
+    pub(super) by: LoadedBy,
     /// Turn in which one of its tools was last called, or it was loaded.
-    last_used: u64,
+    pub(super) last_used: u64,
     /// Hash of the content that a result last told.
-    told: Option<String>,
+    pub(super) told: Option<String>,
 }
 
 #[derive(Debug)]
-struct State {
-    layers: SkillLayers,
-    turn: u64,
-    loads_in_a_row: u32,
-    loaded: Vec<Loaded>,
+pub(super) struct State {
+    pub(super) layers: SkillLayers,
+    pub(super) turn: u64,
+    pub(super) loads_in_a_row: u32,
+    pub(super) loaded: Vec<Loaded>,
     /// The text of loaded skills; only grows.
-    text: String,
+    pub(super) text: String,
     /// What the rest was derived from; `None` when something has changed since.
-    derived_from: Option<(Arc<Catalog>, Arc<SkillSet>)>,
-    resolved: Arc<Resolved>,
-    gate: Arc<Gate>,
-    snapshot: Arc<SourceSnapshot>,
-    block: Option<(Arc<Resolved>, Block)>,
-    begun: bool,
-    in_system: bool,
-    told_visible: Option<Vec<String>>,
+    pub(super) derived_from: Option<Basis>,
+    pub(super) resolved: Arc<Resolved>,
+    pub(super) gate: Arc<Gate>,
+    pub(super) snapshot: Arc<SourceSnapshot>,
+    pub(super) block: Option<(Arc<Resolved>, Block)>,
+    pub(super) begun: bool,
+    pub(super) in_system: bool,
+    pub(super) told_visible: Option<Vec<String>>,
 }
 
 /// The skills of one session.
 pub struct SkillSession {
-    skills: Arc<Skills>,
+    pub(super) skills: Arc<Skills>,
     /// The session; it owns this.
-    core: Weak<SessionShared>,
-    agent: Option<String>,
-    plan: Plan,
+    pub(super) core: Weak<SessionShared>,
+    pub(super) agent: Option<String>,
+    pub(super) plan: Plan,
     /// Held for derivations and look-ups, never across an await or a write of the log.
-    state: Mutex<State>,
+    pub(super) state: Mutex<State>,
     /// Counts what a client would want to hear of.
-    changes: watch::Sender<u64>,
+    pub(super) changes: watch::Sender<u64>,
 }
 
 impl SkillSession {
@@ -443,14 +441,14 @@ impl SkillSession {
 
     /// The gate as it is, derived anew when skills, sources or states have changed.
     pub(crate) fn gate(&self, catalog: &Arc<Catalog>) -> Arc<Gate> {
-        let set = self.skills.store.current();
+        let policy = self.core.upgrade().map(|core| core.host().policy());
+        let basis = Basis { catalog: catalog.clone(), set: self.skills.store.current(), policy };
         let mut state = self.lock();
-        let same = |(of, from): &(Arc<Catalog>, Arc<SkillSet>)| Arc::ptr_eq(of, catalog) && Arc::ptr_eq(from, &set);
-        if state.derived_from.as_ref().is_some_and(same) {
+        if state.derived_from.as_ref().is_some_and(|from| from.is(&basis)) {
             return state.gate.clone();
         }
         let mut events = Vec::new();
-        let changed = self.derive(&mut state, catalog, set, &mut events);
+        let changed = self.derive(&mut state, basis, &mut events);
         let gate = state.gate.clone();
         drop(state);
         for event in events {
@@ -460,103 +458,6 @@ impl SkillSession {
             self.changes.send_modify(|changes| *changes += 1);
         }
         gate
-    }
-
-    /// Everything that follows from skills, sources and states. Tells whether what is visible or open has changed.
-    fn derive(&self, state: &mut State, catalog: &Arc<Catalog>, set: Arc<SkillSet>, events: &mut Vec<Event>) -> bool {
-        let mut resolved = self.skills.resolve(&set, &state.layers, &self.plan, catalog);
-        if let Some(core) = self.core.upgrade() {
-            // A policy that removes load_skill leaves nothing that could be loaded.
-            if core.hides_from_policy(BASE_TOOLS[0]) {
-                resolved.available.clear();
-            }
-        }
-        let turn = state.turn;
-        // What is not there any more, or has become another.
-        for loaded in state.loaded.clone() {
-            let slug = &loaded.skill.slug;
-            let is_always = resolved.always.iter().any(|skill| skill.slug == *slug);
-            let reason = match resolved.get(slug) {
-                None => Some("it is not available any more"),
-                Some(_) if loaded.by == LoadedBy::Always && !is_always => Some("it was part of earlier turns only"),
-                Some(now) if now.hash != loaded.skill.hash => {
-                    if self.skills.may_open(now) {
-                        state.replace(now, events);
-                        None
-                    } else {
-                        Some("it has changed and needs another approval")
-                    }
-                }
-                Some(_) => None,
-            };
-            if let Some(reason) = reason {
-                state.unload(slug, reason);
-                events.push(unloaded(&loaded.skill, reason));
-            }
-        }
-        for skill in &resolved.always {
-            state.begin_with(skill, LoadedBy::Always, turn, events);
-        }
-        if !std::mem::replace(&mut state.begun, true) {
-            for slug in self.preloaded() {
-                if let Some(skill) = resolved.available.iter().find(|skill| *skill.slug == *slug && skill.trusted) {
-                    state.begin_with(skill, LoadedBy::Preload, turn, events);
-                }
-            }
-        }
-        let opened: Vec<_> = state.loaded.iter().flat_map(|loaded| self.skills.doors(&loaded.skill)).collect();
-        let key = |doors: &[crate::policy::Door]| -> Vec<(Arc<str>, Arc<str>)> {
-            doors.iter().map(|door| (door.skill.clone(), door.profile.clone())).collect()
-        };
-        let replaced = events.iter().any(|event| matches!(event, Event::Skill(event) if event.action == "updated"));
-        let mut changed = false;
-        if key(&opened) != key(&state.gate.doors) || state.gate.closed == self.plan.tools || replaced {
-            state.gate = Arc::new(Gate { base: self.skills.base().clone(), doors: opened, closed: !self.plan.tools });
-            changed = true;
-        }
-        let slugs = |resolved: &Resolved| -> Vec<(Arc<str>, String)> {
-            resolved
-                .available
-                .iter()
-                .chain(&resolved.always)
-                .map(|skill| (skill.slug.clone(), skill.hash.clone()))
-                .collect()
-        };
-        if state.told_visible.is_none() || slugs(&resolved) != slugs(&state.resolved) {
-            let visible: Vec<String> = resolved.available.iter().map(|skill| skill.slug.to_string()).collect();
-            // A new object, so that whoever shows the list looks again; the same content stays recognised as such.
-            state.snapshot = self.tools(&visible);
-            if state.told_visible.as_ref() != Some(&visible) {
-                events.push(Event::SkillsVisible {
-                    available: visible.clone(),
-                    always: resolved.always.iter().map(|skill| skill.slug.to_string()).collect(),
-                    hidden: resolved.hidden.len() as u64,
-                });
-                state.told_visible = Some(visible);
-            }
-            state.resolved = Arc::new(resolved);
-            changed = true;
-        }
-        state.derived_from = Some((catalog.clone(), set));
-        changed
-    }
-
-    /// Slugs of what is loaded when a session begins.
-    fn preloaded(&self) -> BTreeSet<String> {
-        let settings = self.skills.settings();
-        let mut slugs: BTreeSet<String> = settings.preload.iter().cloned().collect();
-        if let (Some(share), Some(core)) = (settings.preload_share, self.core.upgrade())
-            && let Some(log) = &core.host().log
-        {
-            slugs.extend(chats::frequent(&log.dir, self.agent.as_deref(), share));
-        }
-        slugs
-    }
-
-    fn tools(&self, visible: &[String]) -> Arc<SourceSnapshot> {
-        let Some(core) = self.core.upgrade() else { return tools::snapshot(Vec::new()) };
-        let Some(session) = core.skills() else { return tools::snapshot(Vec::new()) };
-        tools::snapshot(tools::base_tools(session, visible, core.host().log.is_some(), &self.skills.image_hosts))
     }
 
     /// Ids of the tools that are open through a skill.
@@ -601,7 +502,7 @@ impl SkillSession {
         self.core.upgrade().ok_or_else(|| ToolError::new(ToolErrorCode::Aborted, "the session is over"))
     }
 
-    fn record(&self, event: Event) {
+    pub(super) fn record(&self, event: Event) {
         if let Some(core) = self.core.upgrade()
             && let Some(log) = core.log()
         {
@@ -612,60 +513,6 @@ impl SkillSession {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-impl State {
-    fn add(&mut self, loaded: Loaded) {
-        prompt::append_loaded(&mut self.text, &loaded.skill, None);
-        self.loaded.push(loaded);
-    }
-
-    fn begin_with(&mut self, skill: &Arc<Skill>, by: LoadedBy, turn: u64, events: &mut Vec<Event>) {
-        if self.loaded.iter().any(|loaded| loaded.skill.slug == skill.slug) {
-            return;
-        }
-        self.add(Loaded { skill: skill.clone(), by, last_used: turn, told: None });
-        events.push(Event::Skill(Box::new(SkillEvent {
-            action: "loaded".to_owned(),
-            by: Some(by.as_str().to_owned()),
-            profiles: skill.profiles.clone(),
-            bytes: skill.body.len() as u64,
-            ..of(skill)
-        })));
-    }
-
-    fn replace(&mut self, now: &Arc<Skill>, events: &mut Vec<Event>) {
-        let Some(loaded) = self.loaded.iter_mut().find(|loaded| loaded.skill.slug == now.slug) else { return };
-        let before = std::mem::replace(&mut loaded.skill, now.clone());
-        prompt::append_loaded(&mut self.text, now, Some(&before.version));
-        events.push(Event::Skill(Box::new(SkillEvent {
-            action: "updated".to_owned(),
-            profiles: now.profiles.clone(),
-            bytes: now.body.len() as u64,
-            reason: Some(format!("replaces {}", before.version)),
-            ..of(now)
-        })));
-    }
-
-    fn unload(&mut self, slug: &str, reason: &str) -> Option<Loaded> {
-        let at = self.loaded.iter().position(|loaded| *loaded.skill.slug == *slug)?;
-        prompt::append_unloaded(&mut self.text, slug, reason);
-        self.derived_from = None;
-        Some(self.loaded.remove(at))
-    }
-}
-
-fn of(skill: &Skill) -> SkillEvent {
-    SkillEvent {
-        skill: skill.slug.to_string(),
-        version: Some(skill.version.clone()),
-        trusted: Some(skill.trusted),
-        ..SkillEvent::default()
-    }
-}
-
-fn unloaded(skill: &Skill, reason: &str) -> Event {
-    Event::Skill(Box::new(SkillEvent { action: "unloaded".to_owned(), reason: Some(reason.to_owned()), ..of(skill) }))
 }
 
 /// The base registry as a source of the session's own.

@@ -402,6 +402,42 @@ async fn the_log_tells_what_was_visible_loaded_and_called_through_which_skill() 
 }
 
 #[tokio::test]
+async fn none_loaded_although_the_task_fits_a_skill_is_marked_as_missed() {
+    let lab = Lab::new();
+    let session = lab.session();
+    let begin = |task: &str| skills(&session).begin_turn(Turn { task: Some(task.to_owned()), ..Turn::default() });
+    begin("send mail to somebody");
+    begin("verses and poems wanted");
+    load(&session, "poems").await.unwrap();
+    begin("mend the bicycle");
+    let (rows, _) = toolbridge::telemetry::read_rows(&lab.path().join("log"), session.id()).unwrap();
+    let set = lab.host().skills().unwrap().store.current();
+    let turns = toolbridge::skills::trace::trace(&rows, set.skills());
+    let missed: Vec<_> = turns.iter().map(|turn| (turn.turn, turn.missed.clone())).collect();
+    let mail = "the task fits the skill \"mail\", which was not loaded".to_owned();
+    assert_eq!(missed, [(1, vec![mail]), (2, Vec::new()), (3, Vec::new())]);
+}
+
+#[tokio::test]
+async fn a_policy_that_becomes_stricter_takes_skills_away_at_once() {
+    let lab = Lab::new();
+    let host = lab.host();
+    let session = host.session(Scope::default()).unwrap();
+    load(&session, "docs").await.unwrap();
+    let deny = |pattern: &str| Rule {
+        matches: Match::Pattern(pattern.to_owned()),
+        decision: Some(Effect::Deny),
+        reason: None,
+        owner_only: false,
+    };
+    let mut policy = lab.policy.clone();
+    policy.rules = vec![deny("load_skill"), deny("docs_write")];
+    host.reload(host.sources(), toolbridge::policy::Policy::new(&policy).unwrap());
+    assert_eq!(call(&session, "docs_write", json!({})).await.unwrap_err().code, ToolErrorCode::UnknownTool);
+    assert!(skills(&session).resolved().available.is_empty());
+}
+
+#[tokio::test]
 async fn a_tool_of_the_clients_own_needs_no_skill() {
     let lab = Lab::new();
     let definition = tool("x", "pick").definition;
