@@ -56,11 +56,13 @@ pub(super) struct Job {
     pub(super) request: String,
     /// Where a streamed answer goes.
     pub(super) out: Option<mpsc::Sender<Piece>>,
+    /// As it goes on from here, once it has been recalled.
+    pub(super) conversation: Option<Box<Conversation>>,
 }
 
 /// The conversation as the provider gets it.
 #[derive(Default)]
-struct Conversation {
+pub(super) struct Conversation {
     /// What the client sent, up to where the hidden items go.
     base: Vec<Value>,
     /// The hidden items since the chain began.
@@ -100,8 +102,16 @@ impl Job {
         }
     }
 
+    /// Takes up what the conversation goes on from. Afterwards the session is that of the turn that waited, if one did.
+    pub(super) fn prepare(&mut self) {
+        if self.conversation.is_none() {
+            self.conversation = Some(Box::new(self.recall()));
+        }
+    }
+
     async fn turns(&mut self, voice: &mut dyn Voice) -> Result<(Vec<VisibleCall>, Option<Value>), Problem> {
-        let mut conversation = self.recall();
+        self.prepare();
+        let mut conversation = self.conversation.take().map(|conversation| *conversation).unwrap_or_default();
         if conversation.open.is_none() {
             self.begin_turn(&conversation);
         }
@@ -116,7 +126,8 @@ impl Job {
                     Driven::Visible(calls) => return Ok((calls, usage.total())),
                 }
             }
-            if turn > self.shared.options.max_turns {
+            let max_turns = self.shared.options.max_turns;
+            if turn >= max_turns {
                 let message = format!(
                     "the model was still calling tools after {turn} turns (gateway.maxTurns); ask for less at once"
                 );
@@ -125,7 +136,7 @@ impl Job {
             let now = self.tools(&session, tools.take());
             tools = Some(now.clone());
             // The last turn that is left has to end with a text.
-            let last = turn == self.shared.options.max_turns;
+            let last = turn + 1 == max_turns;
             let answer = self.ask(voice, &now, &conversation, turn, called_any, last).await?;
             usage.add(answer.usage.as_ref());
             let ours = answer.calls.iter().filter_map(Called::function).collect::<Vec<_>>();

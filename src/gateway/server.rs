@@ -76,8 +76,8 @@ const PIECES: usize = 64;
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// How long a turn that waits for its client is kept beyond the client's own time.
 const KEEP_BEYOND: Duration = Duration::from_secs(30);
-/// Time for rows to be written when the gateway stops.
-const ROWS_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time for rows to be counted and written when the gateway stops.
+const ROWS_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Why the gateway can not be served.
 #[derive(Debug, thiserror::Error)]
@@ -413,11 +413,13 @@ async fn begin(shared: &Arc<Shared>, api: Api, request: Request, id: &str) -> Re
     let model = shared.providers.model(&named.model)?;
     let session = shared.sessions.of(&shared.host, &shared.options, owner, text(SESSION_HEADER).as_deref())?;
     shared.settled().await;
-    let (streams, session_id) = (incoming.stream, session.id().to_owned());
-    let (out, pieces) = if streams { Some(mpsc::channel(PIECES)).unzip() } else { (None, None) };
+    let (out, pieces) = if incoming.stream { Some(mpsc::channel(PIECES)).unzip() } else { (None, None) };
     let (shared, request) = (shared.clone(), id.to_owned());
-    let job = Job { shared: shared.clone(), owner, incoming, session, mode, mode_from, skills, model, request, out };
     let stop = shared.stop.clone();
+    let mut job =
+        Job { shared, owner, incoming, session, mode, mode_from, skills, model, request, out, conversation: None };
+    job.prepare();
+    let session_id = job.session.id().to_owned();
     let response = match pieces {
         None => {
             let answer = tokio::select! {

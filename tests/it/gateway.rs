@@ -686,3 +686,54 @@ async fn a_response_waits_for_client_tools_with_and_without_a_kept_conversation(
         }
     }
 }
+
+#[tokio::test]
+async fn the_last_turn_leaves_no_choice_but_to_answer() {
+    let mut options = Parts::default().options;
+    options.max_turns = 3;
+    let call = || Step::call([("tool_search_code", json!({ "code": "return 1" }))]);
+    let script = vec![call().times(2), Step::say("enough"), call().times(3)];
+    let bench = Bench::of(Parts { script, options, ..Parts::default() }).await;
+    assert_eq!(text(&bench.chat(&question("mock:code")).await), "enough");
+    let asked = bench.asked();
+    let choices: Vec<Option<&str>> = asked.iter().map(|request| request.body["tool_choice"].as_str()).collect();
+    assert_eq!(choices, [None, None, Some("none")]);
+    let (status, problem) = bench.post("/v1/chat/completions", &question("mock:code")).await;
+    assert_eq!((status, &problem["error"]["code"]), (422, &json!("turn_limit")));
+    assert_eq!(bench.asked().len(), 6);
+}
+
+#[tokio::test]
+async fn a_named_session_is_one_session_and_the_answer_that_resumes_is_of_the_program_that_waited() {
+    let code = "return (await openclaw.tools.call('get_weather', {city: 'Oslo'})).result.details";
+    let bench = Bench::new([Step::say("one"), Step::say("two"), program(code), Step::say("three")]).await;
+    let post = async |name: Option<&str>, body: &Value| -> (String, Value) {
+        let mut request = bench.request("/v1/chat/completions").json(body);
+        if let Some(name) = name {
+            request = request.header("x-toolbridge-session", name);
+        }
+        let response = request.send().await.unwrap();
+        let session = response.headers()["x-toolbridge-session"].to_str().unwrap().to_owned();
+        (session, response.json().await.unwrap())
+    };
+    for _ in 0..2 {
+        assert_eq!(post(Some("mine"), &question("mock")).await.0, "gw-mine");
+    }
+    let mut body = with_tools(question("mock:code"), json!([weather_tool()]));
+    let (first, paused) = post(None, &body).await;
+    let message = paused["choices"][0]["message"].clone();
+    let answer = json!({ "role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": "sunny" });
+    body["messages"].as_array_mut().unwrap().extend([message, answer]);
+    let (second, answer) = post(None, &body).await;
+    assert_eq!((&first, text(&answer)), (&second, "three"));
+    let refused = bench.request("/v1/chat/completions").header("x-toolbridge-session", "../x").json(&question("mock"));
+    assert_eq!(refused.send().await.unwrap().status(), 400);
+    let folder = bench.log.path().to_path_buf();
+    bench.stop.cancel();
+    bench.served.await.unwrap();
+    let rows = read_rows(&folder, "gw-mine").unwrap().0;
+    let numbers: Vec<u64> = rows.iter().map(|row| row.seq).collect();
+    assert_eq!(numbers, (0..numbers.len() as u64).collect::<Vec<_>>(), "no row is lost");
+    let events: Vec<Event> = rows.into_iter().map(|row| row.event).collect();
+    assert_eq!(provider_rows(&events).len(), 2);
+}

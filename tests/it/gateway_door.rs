@@ -15,7 +15,7 @@ use toolbridge::{
     catalog::Tool,
     config::{GatewayKey, Secret},
     host::Host,
-    mock_provider::{End, MockOptions, MockProvider, Step},
+    mock_provider::{Act, End, MockOptions, MockProvider, Step},
     outcome::CallStatus,
     telemetry::Event,
 };
@@ -231,14 +231,21 @@ async fn a_provider_that_is_busy_or_failing_is_asked_again_and_a_client_hears_of
     let (status, problem) = bench.post("/v1/chat/completions", &question("mock")).await;
     assert_eq!(status, 400, "what the request is at fault for is not tried again: {problem}");
     assert_eq!(bench.asked().len(), 4);
-    bench.provider.then([Step::new(toolbridge::mock_provider::Act::BrokenJson)]);
+    bench.provider.then([Step::new(Act::BrokenJson)]);
     let (status, problem) = bench.post("/v1/chat/completions", &question("mock")).await;
     assert_eq!((status, &problem["error"]["code"]), (502, &json!("provider_malformed")));
     let mut stream = question("mock");
     stream["stream"] = true.into();
-    bench.provider.then([Step::fail(429).times(9)]);
+    bench.provider.then([Step::fail(429).times(4)]);
     let refused = bench.request("/v1/chat/completions").json(&stream).send().await.unwrap();
     assert_eq!(refused.status(), 429, "a stream that never began is an ordinary problem");
+    let before = bench.asked().len();
+    let (status, retry_after_s) = (429, Some(3_600));
+    bench.provider.then([Step::new(Act::Fail { status, retry_after_s, message: None }), Step::say("never")]);
+    let refused = bench.request("/v1/chat/completions").json(&question("mock")).send().await.unwrap();
+    let wait = refused.headers()["retry-after"].to_str().unwrap();
+    assert_eq!((refused.status().as_u16(), wait), (429, "3600"), "longer than anybody waits here: the client may");
+    assert_eq!(bench.asked().len(), before + 1);
     let all: String = bench.asked().iter().map(|request| format!("{:?}", request.headers)).collect();
     assert!(!all.contains("the-provider-key"));
     let rows = provider_rows(&bench.rows().await);

@@ -1,0 +1,232 @@
+//! What a request to a model costs more through `toolbridge gateway` than straight to the provider: `cargo bench --bench gateway`;
+//! and whether 200 sessions at once go well for a minute: `cargo bench --bench gateway -- --minute`.
+//!
+//! The provider is the stand-in for a model, as fast as one can be, so that what is measured is the way to it. Requests
+//! alternate between the ways. Prints tables and writes the same figures to `target/bench/gateway.json`.
+
+#![allow(clippy::disallowed_methods)] // servers are started from outside
+
+use std::{
+    io::{BufRead, BufReader},
+    path::Path,
+    process::{Child, Command, Stdio},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+use toolbridge::mock_provider::{MockOptions, MockProvider, Step};
+
+const TOOLBRIDGE: &str = env!("CARGO_BIN_EXE_toolbridge");
+/// Requests of each kind that count, after as many tenths that do not.
+const REQUESTS: usize = 2_000;
+/// Most that the way through may add, at the median.
+const GOAL: Duration = Duration::from_micros(500);
+/// Sessions at once, and for how long.
+const SESSIONS: usize = 200;
+const MINUTE: Duration = Duration::from_mins(1);
+/// Tools behind the bridge.
+const TOOLS: usize = 200;
+
+/// The gateway as a process; ended when dropped.
+struct Gateway {
+    child: Child,
+    url: String,
+    folder: std::path::PathBuf,
+}
+
+impl Gateway {
+    fn start(provider: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("toolbridge-bench-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let tools: Vec<Value> = (0..TOOLS)
+            .map(|number| {
+                let properties = json!({ "subject": { "type": "string", "description": "What it is about." }, "count": { "type": "integer" } });
+                json!({
+                    "name": format!("archive_record_{number}"),
+                    "description": format!("Archive one record of kind {number} with its subject."),
+                    "inputSchema": { "type": "object", "properties": properties, "required": ["subject"] },
+                    "behaviour": { "kind": "canned", "result": { "archived": number } },
+                })
+            })
+            .collect();
+        let catalog = folder.join("catalog.json");
+        std::fs::write(&catalog, json!({ "owner": "bench", "tools": tools }).to_string()).expect("a file");
+        let config = folder.join("toolbridge.json");
+        let settings = json!({
+            "gateway": {
+                "providers": { "main": { "baseUrl": provider, "models": { "mock": {} } } },
+                "requestsPerMinute": 1_000_000,
+            },
+            "log": { "dir": folder.join("log") },
+        });
+        std::fs::write(&config, settings.to_string()).expect("a file");
+        let mut command = Command::new(TOOLBRIDGE);
+        command.args(["gateway", "--listen", "127.0.0.1:0", "--config"]).arg(&config).arg("--catalog").arg(&catalog);
+        let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts");
+        let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines().map_while(Result::ok);
+        let url = lines.find_map(|line| Some(line.split_once("listening on ")?.1.trim().to_owned()));
+        let url = url.expect("it says where it listens");
+        std::thread::spawn(move || lines.count());
+        Self { child, url, folder }
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn question(model: &str, stream: bool, text: &str) -> Value {
+    json!({ "model": model, "stream": stream, "messages": [{ "role": "user", "content": text }] })
+}
+
+async fn timed(client: &reqwest::Client, base: &str, body: &Value) -> Duration {
+    let started = Instant::now();
+    let response = client.post(format!("{base}/chat/completions")).json(body).send().await.expect("an answer");
+    let status = response.status();
+    let text = response.bytes().await.expect("a whole answer");
+    let took = started.elapsed();
+    assert!(status.is_success(), "{status}: {}", String::from_utf8_lossy(&text));
+    took
+}
+
+fn percentile(sorted: &[Duration], percent: usize) -> f64 {
+    sorted[(sorted.len() - 1) * percent / 100].as_secs_f64() * 1e6
+}
+
+async fn overhead(client: &reqwest::Client) -> Value {
+    let steps = [Step::say("A short answer.").times(u32::MAX)];
+    let options = MockOptions { script: steps.to_vec(), keep: false, exact_usage: false, ..MockOptions::default() };
+    let provider = MockProvider::start(options).await.expect("a provider");
+    let gateway = Gateway::start(&provider.url());
+    let (straight, through) = (provider.url(), gateway.url.clone());
+    let mut figures = Vec::new();
+    println!("{:<34} {:>10} {:>10} {:>14}", "request", "p50 µs", "p99 µs", "added p50 µs");
+    for stream in [false, true] {
+        let ways = [
+            ("straight", &straight, "mock"),
+            ("mode code", &through, "mock:code"),
+            ("mode direct, 200 tools", &through, "mock:direct"),
+        ];
+        let mut taken: Vec<Vec<Duration>> = vec![Vec::with_capacity(REQUESTS); ways.len()];
+        for round in 0..REQUESTS + REQUESTS / 10 {
+            for (way, (_, base, model)) in ways.iter().enumerate() {
+                let took = timed(client, base, &question(model, stream, "Say something short.")).await;
+                if round >= REQUESTS / 10 {
+                    taken[way].push(took);
+                }
+            }
+        }
+        let mut first = 0.0;
+        for (way, (name, ..)) in ways.iter().enumerate() {
+            taken[way].sort();
+            let (p50, p99) = (percentile(&taken[way], 50), percentile(&taken[way], 99));
+            if way == 0 {
+                first = p50;
+            }
+            let name = format!("{name}{}", if stream { ", streamed" } else { "" });
+            println!("{name:<34} {p50:>10.0} {p99:>10.0} {:>14.0}", p50 - first);
+            figures.push(json!({ "request": name, "p50Us": p50, "p99Us": p99, "addedP50Us": p50 - first }));
+        }
+    }
+    for figure in figures.iter().filter(|figure| figure["request"].as_str().is_some_and(|name| name.contains("code"))) {
+        let added = figure["addedP50Us"].as_f64().unwrap_or(f64::MAX);
+        let met = if added <= GOAL.as_secs_f64() * 1e6 { "met" } else { "missed" };
+        println!(
+            "{}: {added:.0} µs added at the median; the goal is {} µs: {met}",
+            figure["request"],
+            GOAL.as_micros()
+        );
+    }
+    json!(figures)
+}
+
+async fn minute(client: &reqwest::Client) -> Value {
+    let options = MockOptions { keep: false, exact_usage: false, ..MockOptions::default() };
+    let provider = MockProvider::start(options).await.expect("a provider");
+    let gateway = Gateway::start(&provider.url());
+    let (answers, errors) = (Arc::new(AtomicU64::new(0)), Arc::new(Mutex::new(Vec::<String>::new())));
+    let taken = Arc::new(Mutex::new(Vec::<Duration>::new()));
+    let until = Instant::now() + MINUTE;
+    let sessions = (0..SESSIONS).map(|session| {
+        let (client, url) = (client.clone(), format!("{}/chat/completions", gateway.url));
+        let (answers, errors, taken) = (answers.clone(), errors.clone(), taken.clone());
+        tokio::spawn(async move {
+            let mut round = 0;
+            while Instant::now() < until {
+                let model = ["mock:code", "mock:tools", "mock:direct"][(session + round) % 3];
+                let kind = (session * 7 + round) % TOOLS;
+                let task = format!("Archive record of kind {kind}, subject: \"letter {round}\"");
+                let body = question(model, round % 2 == 1, &task);
+                let started = Instant::now();
+                let request = client.post(&url).header("x-toolbridge-session", format!("s{session}")).json(&body);
+                let outcome = match request.send().await {
+                    Err(error) => Err(error.to_string()),
+                    Ok(response) => {
+                        let status = response.status();
+                        match response.text().await {
+                            Err(error) => Err(error.to_string()),
+                            // In streams the answer comes in pieces; the number of the record is in one of them.
+                            Ok(text)
+                                if status.is_success() && !text.contains("\"error\"") && text.contains("archived") =>
+                            {
+                                Ok(())
+                            }
+                            Ok(text) => {
+                                Err(format!("{status} {model}: {}", text.chars().take(300).collect::<String>()))
+                            }
+                        }
+                    }
+                };
+                match outcome {
+                    Ok(()) => drop(answers.fetch_add(1, Ordering::Relaxed)),
+                    Err(error) => errors.lock().expect("no panic").push(error),
+                }
+                taken.lock().expect("no panic").push(started.elapsed());
+                round += 1;
+            }
+        })
+    });
+    for session in sessions.collect::<Vec<_>>() {
+        session.await.expect("no panic");
+    }
+    let mut taken = taken.lock().expect("no panic").clone();
+    taken.sort();
+    let errors = errors.lock().expect("no panic").clone();
+    let answers = answers.load(Ordering::Relaxed);
+    println!(
+        "{SESSIONS} sessions for {} s: {answers} answers, {} errors; p50 {:.0} ms, p99 {:.0} ms",
+        MINUTE.as_secs(),
+        errors.len(),
+        percentile(&taken, 50) / 1e3,
+        percentile(&taken, 99) / 1e3
+    );
+    errors.iter().take(5).for_each(|error| println!("  {error}"));
+    json!({ "sessions": SESSIONS, "answers": answers, "errors": errors.len(), "p50Us": percentile(&taken, 50), "p99Us": percentile(&taken, 99) })
+}
+
+#[tokio::main(flavor = "multi_thread", worker_threads = 2)]
+async fn main() {
+    toolbridge::init();
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let client =
+        reqwest::Client::builder().tcp_nodelay(true).pool_max_idle_per_host(SESSIONS).build().expect("a client");
+    let overhead = overhead(&client).await;
+    let minute = if std::env::args().any(|arg| arg == "--minute") { minute(&client).await } else { Value::Null };
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/bench/gateway.json");
+    let written = std::fs::create_dir_all(file.parent().expect("a folder")).and_then(|()| {
+        std::fs::write(&file, json!({ "requests": REQUESTS, "overhead": overhead, "minute": minute }).to_string())
+    });
+    if let Err(error) = written {
+        eprintln!("the figures could not be written: {error}");
+    }
+    let failed = minute["errors"].as_u64().is_some_and(|errors| errors > 0);
+    std::process::exit(i32::from(failed));
+}
