@@ -194,16 +194,22 @@ impl Supervisor {
     /// Asks for as many workers as are wanted and not yet on their way.
     fn satisfy(&mut self) {
         self.queue.retain(|waiter| !waiter.is_closed());
+        let urgent = self.queue.len();
+        if urgent > 0 {
+            // Workers for later would compete with those that somebody is waiting for.
+            self.refill_at = Some(Instant::now() + REFILL_DELAY);
+        }
         let refill = self.refill_at.is_none_or(|at| at <= Instant::now()) && self.waiting_deaths < MAX_WAITING_DEATHS;
-        let mut wanted = self.queue.len();
+        let mut wanted = urgent;
         if refill {
             self.refill_at = None;
             wanted += self.options.waiting.saturating_sub(self.waiting_count());
         }
-        if self.zygote() { self.ask_zygote(wanted) } else { self.execute(wanted) }
+        if self.zygote() { self.ask_zygote(wanted, urgent) } else { self.execute(wanted) }
     }
 
-    fn ask_zygote(&mut self, wanted: usize) {
+    /// Asks for `wanted` workers in all, `urgent` of which somebody is waiting for.
+    fn ask_zygote(&mut self, wanted: usize, urgent: usize) {
         let on_the_way: usize = self.generations.iter().map(|one| one.in_flight).sum();
         if wanted > 0 && !self.generations.iter().any(|one| one.standing == Standing::Serving) {
             self.start_generation();
@@ -215,9 +221,9 @@ impl Supervisor {
         else {
             return;
         };
-        for _ in on_the_way..wanted.min(MAX_IN_FLIGHT) {
+        for ahead in on_the_way..wanted.min(MAX_IN_FLIGHT) {
             let worker = serving.asked;
-            if serving.launcher.send(ToZygote::Fork { worker }).is_err() {
+            if serving.launcher.send(ToZygote::Fork { worker, rehearse: ahead >= urgent }).is_err() {
                 break;
             }
             serving.asked += 1;

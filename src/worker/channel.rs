@@ -17,6 +17,7 @@ pub(super) struct Channel {
     /// `None` in rehearsal.
     fd: Option<OwnedFd>,
     decoder: FrameDecoder,
+    /// What was read last. Never filled beforehand: pages that nothing is read into cost nothing.
     buffer: Vec<u8>,
     max_frame_bytes: usize,
 }
@@ -32,7 +33,7 @@ impl Channel {
         Self {
             fd: None,
             decoder: FrameDecoder::new(MAX_HOST_FRAME_BYTES),
-            buffer: vec![0; READ_BYTES],
+            buffer: Vec::new(),
             max_frame_bytes: MAX_HOST_FRAME_BYTES,
         }
     }
@@ -70,11 +71,11 @@ impl Channel {
                 return message;
             }
             let Some(fd) = self.raw_fd() else { exit(EXIT_HOST_GONE) };
-            let count = read_some(fd, &mut self.buffer);
-            if count == 0 {
+            read_some(fd, &mut self.buffer);
+            if self.buffer.is_empty() {
                 exit(EXIT_HOST_GONE);
             }
-            self.decoder.push(&self.buffer[..count]);
+            self.decoder.push(&self.buffer);
         }
     }
 
@@ -113,15 +114,19 @@ pub(super) fn write_all(fd: RawFd, mut bytes: &[u8]) -> Result<(), ()> {
     Ok(())
 }
 
-/// Reads what is there, at least one byte; 0 when the other end is closed or broken.
-fn read_some(fd: RawFd, buffer: &mut [u8]) -> usize {
+/// Reads what is there, at least one byte; nothing when the other end is closed or broken.
+fn read_some(fd: RawFd, buffer: &mut Vec<u8>) {
+    buffer.clear();
+    buffer.reserve(READ_BYTES);
     loop {
-        // SAFETY: the pointer and the length are those of a live, writable slice.
-        let count = unsafe { libc::read(fd, buffer.as_mut_ptr().cast(), buffer.len()) };
+        let room = buffer.spare_capacity_mut();
+        // SAFETY: the pointer and the length are those of live, writable memory.
+        let count = unsafe { libc::read(fd, room.as_mut_ptr().cast(), room.len()) };
         match usize::try_from(count) {
-            Ok(count) => return count,
+            // SAFETY: the kernel has written this many bytes.
+            Ok(count) => return unsafe { buffer.set_len(count) },
             Err(_) if interrupted() => {}
-            Err(_) => return 0,
+            Err(_) => return,
         }
     }
 }

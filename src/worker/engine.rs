@@ -82,16 +82,22 @@ impl Engine {
     pub(crate) fn warm(&mut self) {
         self.rehearse(WARM_UP);
         self.rehearse(REHEARSAL);
-        self.runtime.v8_isolate().low_memory_notification();
+        let isolate = self.runtime.v8_isolate();
+        isolate.low_memory_notification();
+        // Counting what is in the heap ends the sweeping that a collection leaves for later: else every child would sweep,
+        // and pay for a copy of each page that it sweeps.
+        let _ = isolate.get_heap_code_and_metadata_statistics();
     }
 
     /// Runs one program that comes over `channel`. `confine` is called before anything of it is read.
-    pub(crate) fn serve(mut self, channel: OwnedFd, confine: impl FnOnce()) -> ! {
+    pub(crate) fn serve(mut self, channel: OwnedFd, rehearse: bool, confine: impl FnOnce()) -> ! {
         let channel = Channel::new(channel);
         // Neither frame can be over a cap.
         let _ = channel.send(&FromWorker::Hello { version: PROTOCOL_VERSION });
         confine();
-        self.rehearse(REHEARSAL);
+        if rehearse {
+            self.rehearse(REHEARSAL);
+        }
         if let Some(fd) = channel.raw_fd() {
             memory::report_to(fd);
         }

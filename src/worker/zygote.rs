@@ -176,6 +176,7 @@ fn zygote(options: &WorkerOptions, control: &OwnedFd, mut report: LayerReport) -
     }
     namespaces::seal(options, &mut report);
     let confinement = Confinement::prepare(options, data_bytes, &mut report);
+    mappings::tidy_heap();
     let mut child_ends = SigSet::empty();
     child_ends.add(Signal::SIGCHLD);
     let ended = child_ends
@@ -209,7 +210,7 @@ fn zygote(options: &WorkerOptions, control: &OwnedFd, mut report: LayerReport) -
             Err(_) | Ok(0) => exit_now(0),
             Ok(length) => length,
         };
-        let Ok(ToZygote::Fork { worker }) = postcard::from_bytes(&bytes[..length]) else {
+        let Ok(ToZygote::Fork { worker, rehearse }) = postcard::from_bytes(&bytes[..length]) else {
             exit_now(status::BAD_ARGUMENT)
         };
         let pipes = match Pipes::new() {
@@ -229,7 +230,7 @@ fn zygote(options: &WorkerOptions, control: &OwnedFd, mut report: LayerReport) -
                     exit_now(status::HOST_GONE);
                 }
                 let _ = child_ends.thread_unblock();
-                become_worker(pipes, server, confinement);
+                become_worker(pipes, server, confinement, rehearse);
             }
             Ok(ForkResult::Parent { child }) => {
                 match pidfd_of(child) {
@@ -259,7 +260,8 @@ fn single(options: &WorkerOptions, control: &OwnedFd, mut report: LayerReport) -
     let rights = [pidfd.as_raw_fd(), pipes.channel.0.as_raw_fd(), pipes.stderr.0.as_raw_fd()];
     send(control, &FromZygote::Started { layers: report }, &[]);
     send(control, &FromZygote::Worker { worker: 0 }, &rights);
-    become_worker(pipes, server, confinement)
+    // The engine has not run anything yet.
+    become_worker(pipes, server, confinement, true)
 }
 
 /// The two ways between a worker and its host; the host's end first.
@@ -286,7 +288,7 @@ fn pidfd_of(pid: Pid) -> Result<OwnedFd, Errno> {
 }
 
 /// From here on the process belongs to one run: it keeps its channel and its pipe, and serves once it is confined.
-fn become_worker(pipes: Pipes, server: Server, confinement: Confinement) -> ! {
+fn become_worker(pipes: Pipes, server: Server, confinement: Confinement, rehearse: bool) -> ! {
     let (channel, stderr) = (pipes.channel.1, pipes.stderr.1);
     // SAFETY: plain numbers; what is overwritten or closed is owned by values that are never used or dropped from here on,
     // because this function does not return and `serve` is given a descriptor of its own.
@@ -299,7 +301,7 @@ fn become_worker(pipes: Pipes, server: Server, confinement: Confinement) -> ! {
         OwnedFd::from_raw_fd(CHANNEL)
     };
     std::mem::forget((pipes.channel.0, pipes.stderr.0));
-    server.serve(channel, move || {
+    server.serve(channel, rehearse, move || {
         if let Err(reason) = confinement.apply() {
             eprintln!("a worker could not confine itself: {reason}");
             exit_now(status::NOT_CONFINED);
