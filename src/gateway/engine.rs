@@ -528,11 +528,13 @@ impl Job {
                 duration_ms: duration.as_secs_f64() * 1e3,
             };
             // Counting takes longer than everything else here, and nobody has to wait for it.
-            let session = self.session.clone();
+            let (session, counted) = (self.session.clone(), self.shared.counted.clone());
             self.shared.rows.spawn_blocking(move || {
+                // Declarations are most of a request and the same in every turn: they are counted once.
                 let whole = String::from_utf8_lossy(&body);
-                row.tool_tokens = if row.tools_declared == 0 { 0 } else { count_tokens(&tool_text) as u64 };
-                row.request_tokens = count_tokens(&whole) as u64;
+                row.tool_tokens = if row.tools_declared == 0 { 0 } else { counted.of(&tool_text) };
+                let rest = if row.tools_declared == 0 { whole } else { whole.replacen(&tool_text, "", 1).into() };
+                row.request_tokens = row.tool_tokens + count_tokens(&rest) as u64;
                 session.record(Event::ProviderRequest(Box::new(row)));
             });
         }

@@ -57,6 +57,7 @@ use super::{
     settings::GatewayOptions,
     store::{Owner, Store, random_hex},
     turn::{ModeWish, Turns},
+    usage::Counted,
 };
 use crate::{
     host::Host,
@@ -113,6 +114,8 @@ pub(super) struct Shared {
     pub(super) options: GatewayOptions,
     pub(super) store: Arc<Store>,
     pub(super) metrics: Metrics,
+    /// Tokens of declarations, counted once.
+    pub(super) counted: Arc<Counted>,
     /// Rows of session logs that are still being made.
     pub(super) rows: TaskTracker,
     sessions: Sessions,
@@ -144,6 +147,7 @@ impl Gateway {
             providers,
             options,
             metrics: Metrics::new(),
+            counted: Arc::default(),
             rows: TaskTracker::new(),
             keys,
             limiters,

@@ -1,6 +1,14 @@
 //! What the hidden turns of one request cost together.
 
+use std::{
+    collections::HashMap,
+    sync::{Mutex, PoisonError},
+};
+
 use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::telemetry::count_tokens;
 
 /// Adds up what providers say of each turn, field by field, and keeps the single turns beside the sum.
 #[derive(Debug, Clone, Default)]
@@ -46,6 +54,33 @@ fn add(sum: &mut Map<String, Value>, more: &Map<String, Value>) {
             }
             _ => drop(sum.insert(key.clone(), value.clone())),
         }
+    }
+}
+
+/// Texts whose tokens are remembered.
+const MAX_COUNTED: usize = 256;
+
+/// Tokens of texts that come again and again.
+#[derive(Debug, Default)]
+pub(crate) struct Counted {
+    /// By SHA-256. Held for a look-up, never while counting.
+    known: Mutex<HashMap<[u8; 32], u64>>,
+}
+
+impl Counted {
+    pub(crate) fn of(&self, text: &str) -> u64 {
+        let key: [u8; 32] = Sha256::digest(text.as_bytes()).into();
+        let lock = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(tokens) = lock().get(&key) {
+            return *tokens;
+        }
+        let tokens = count_tokens(text) as u64;
+        let mut known = lock();
+        if known.len() >= MAX_COUNTED {
+            known.clear();
+        }
+        known.insert(key, tokens);
+        tokens
     }
 }
 
