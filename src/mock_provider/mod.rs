@@ -146,6 +146,11 @@ impl MockProvider {
         });
         let app = server::app(shared.clone());
         let server = tokio::spawn(async move {
+            use axum::serve::ListenerExt;
+            // Small events must not wait for each other's acknowledgement.
+            let listener = listener.tap_io(|stream| {
+                let _ = stream.set_nodelay(true);
+            });
             // Ends only with the task: a listener that accepts no more is tried again by axum.
             let _ = axum::serve(listener, app).await;
         });

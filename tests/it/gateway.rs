@@ -56,6 +56,12 @@ impl Default for Parts {
     }
 }
 
+/// An HTTP client; the cryptography of TLS is chosen for the whole process, by whoever comes first.
+pub(crate) fn client() -> reqwest::Client {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    reqwest::Client::new()
+}
+
 fn add() -> Tool {
     let number = json!({ "type": "integer" });
     let schema = json!({ "type": "object", "properties": { "a": number, "b": number }, "required": ["a", "b"], "additionalProperties": false });
@@ -90,7 +96,7 @@ impl Bench {
         let stop = CancellationToken::new();
         let stopped = stop.clone();
         let served = tokio::spawn(async move { gateway.serve(listener, stopped).await.unwrap() });
-        Self { provider, url, log, stop, served, http: reqwest::Client::new() }
+        Self { provider, url, log, stop, served, http: client() }
     }
 
     pub(crate) fn request(&self, path: &str) -> reqwest::RequestBuilder {

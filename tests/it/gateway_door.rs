@@ -20,7 +20,7 @@ use toolbridge::{
     telemetry::Event,
 };
 
-use crate::gateway::{Bench, Parts, provider_rows, question, text, weather_tool, with_tools};
+use crate::gateway::{Bench, Parts, client, provider_rows, question, text, weather_tool, with_tools};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_toolbridge");
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -50,7 +50,7 @@ impl Running {
     }
 
     async fn post(&self, headers: &[(&str, &str)], body: &Value) -> (u16, Value) {
-        let mut request = reqwest::Client::new().post(format!("{}/chat/completions", self.url)).timeout(PATIENCE);
+        let mut request = client().post(format!("{}/chat/completions", self.url)).timeout(PATIENCE);
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
@@ -111,7 +111,7 @@ async fn a_request_needs_the_right_key_host_and_origin() {
         let (got, body) = running.post(&headers, &question("mock")).await;
         assert_eq!((got, body["error"]["code"].as_str().unwrap_or_default()), (status, code), "{headers:?}");
     }
-    let http = reqwest::Client::new();
+    let http = client();
     let root = running.url.strip_suffix("/v1").unwrap();
     let health: Value = http.get(format!("{root}/healthz")).send().await.unwrap().json().await.unwrap();
     assert_eq!(health, json!({ "status": "ok" }));
