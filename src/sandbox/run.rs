@@ -238,11 +238,7 @@ fn bounded(warning: &Warning) -> Warning {
 }
 
 fn unavailable(error: &SandboxError) -> Verdict {
-    let code = match error {
-        SandboxError::Died { .. } => RunErrorCode::WorkerCrashed,
-        _ => RunErrorCode::SandboxUnavailable,
-    };
-    Verdict::new(code, Phase::Start, error.to_string())
+    Verdict::new(RunErrorCode::SandboxUnavailable, Phase::Start, error.to_string())
 }
 
 fn seed() -> [u8; 16] {

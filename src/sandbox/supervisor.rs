@@ -29,6 +29,9 @@ const MAX_IN_FLIGHT: usize = 16;
 /// first moments of the run that took it; most runs are over by then.
 const REFILL_DELAY: Duration = Duration::from_millis(3);
 
+/// Zygotes that end one after another before they serve, until whoever waits for a worker hears of it.
+const MAX_FAILED_STARTS: u32 = 3;
+
 /// Waiting workers that die one after another before refilling stops until somebody asks for a worker.
 const MAX_WAITING_DEATHS: u32 = 3;
 
@@ -85,6 +88,7 @@ pub(super) struct Supervisor {
     /// When to refill, if that was put off.
     refill_at: Option<Instant>,
     waiting_deaths: u32,
+    failed_starts: u32,
     closing: bool,
 }
 
@@ -109,6 +113,7 @@ impl Supervisor {
             queue: VecDeque::new(),
             refill_at: None,
             waiting_deaths: 0,
+            failed_starts: 0,
             closing: false,
         }
     }
@@ -356,6 +361,7 @@ impl Supervisor {
             self.fail(&SandboxError::Strict { gaps });
             return;
         }
+        self.failed_starts = 0;
         if let Some(started) = self.started.take() {
             let _ = started.send(Ok(layers));
         }
@@ -419,6 +425,17 @@ impl Supervisor {
         drop(generation.live);
         self.forget_waiting(|parked| parked.birth.0 == number);
         let (exit, words) = generation.launcher.reap();
+        if !started && self.zygote() && self.started.is_none() {
+            // One came up before on this machine: this one was killed, or there was no memory for it. Its predecessor may
+            // still serve, and else the next request starts another.
+            self.failed_starts += 1;
+            if self.failed_starts < MAX_FAILED_STARTS
+                || self.generations.iter().any(|one| one.started && one.standing == Standing::Serving)
+            {
+                return;
+            }
+            self.failed_starts = 0;
+        }
         if !started || (unborn && !self.zygote()) {
             let error = exit.and_then(|exit| SandboxError::from_exit(exit, &words)).unwrap_or_else(|| {
                 let end = match exit {

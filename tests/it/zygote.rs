@@ -18,7 +18,7 @@ use toolbridge::{
     sandbox::{Attempted, Pool, PoolOptions, WorkerProcess, probe_pool},
 };
 
-use crate::process::options;
+use crate::{lab, process::options};
 
 fn pool(options: PoolOptions) -> Pool {
     probe_pool(options, Vec::new()).unwrap()
@@ -134,6 +134,40 @@ async fn a_killed_launcher_takes_everything_below_it_along() {
         assert_eq!(worker.exited().await, Exit::Signal(libc::SIGKILL), "zygote {use_zygote}");
         assert!(next_answers(&pool).await, "zygote {use_zygote}");
     }
+}
+
+/// The processes that this one has started itself.
+fn children() -> HashSet<i32> {
+    let own = std::process::id().to_string();
+    let is_own = |pid: &i32| {
+        // One that is gone by now is nobody's.
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit_once(')').and_then(|(_, fields)| fields.split_whitespace().nth(1)) == Some(&*own)
+    };
+    lab::descendants().into_iter().filter(is_own).collect()
+}
+
+/// Every fork uses its zygote up, so that new ones start all the time; one after another is killed while it does.
+#[test]
+fn a_zygote_that_is_killed_while_it_starts_fails_no_run() {
+    lab::alone("zygote::a_zygote_that_is_killed_while_it_starts_fails_no_run", || {
+        tokio::runtime::Runtime::new().unwrap().block_on(async {
+            let pool = pool(PoolOptions { forks_per_zygote: 1, waiting: 0, ..options() });
+            let (mut known, mut killed) = (HashSet::new(), 0);
+            for _ in 0..60 {
+                // A zygote may have been forked to retire; the next checkout then starts another.
+                drop(pool.checkout().await.unwrap());
+                let launchers = children();
+                if let Some(new) = launchers.iter().find(|one| !known.contains(*one) && !known.is_empty()) {
+                    let _ = kill(Pid::from_raw(*new), Signal::SIGKILL); // it may have retired by now
+                    killed += 1;
+                }
+                known.extend(launchers);
+            }
+            assert!(killed > 20, "{killed} were killed");
+            assert!(next_answers(&pool).await);
+        });
+    });
 }
 
 #[tokio::test]
