@@ -173,9 +173,11 @@ async fn minute(client: &reqwest::Client) -> Value {
                         let status = response.status();
                         match response.text().await {
                             Err(error) => Err(error.to_string()),
-                            // In streams the answer comes in pieces; the number of the record is in one of them.
+                            // In streams the answer comes in pieces; these words are the first of them.
                             Ok(text)
-                                if status.is_success() && !text.contains("\"error\"") && text.contains("archived") =>
+                                if status.is_success()
+                                    && !text.contains("\"error\"")
+                                    && text.contains("The result is") =>
                             {
                                 Ok(())
                             }

@@ -185,11 +185,12 @@ impl Gateway {
         let server =
             axum::serve(listener, self.router(address)).with_graceful_shutdown(async move { asked.cancelled().await });
         let mut server = std::pin::pin!(server.into_future());
-        tokio::select! {
-            ended = &mut server => return ended.map_err(failed),
-            () = stop.cancelled() => {}
-        }
-        if tokio::time::timeout(self.0.options.grace, &mut server).await.is_err() {
+        let ended = tokio::select! {
+            biased;
+            () = stop.cancelled() => None,
+            ended = &mut server => Some(ended),
+        };
+        if ended.is_none() && tokio::time::timeout(self.0.options.grace, &mut server).await.is_err() {
             // What is still worked on is told that it ends.
             self.0.stop.cancel();
             let _ = tokio::time::timeout(self.0.options.grace, &mut server).await;
@@ -197,8 +198,9 @@ impl Gateway {
         self.0.stop.cancel();
         self.0.store.clear();
         self.0.rows.close();
+        // However it ended: a row is not lost for it.
         let _ = tokio::time::timeout(ROWS_TIMEOUT, self.0.rows.wait()).await;
-        Ok(())
+        ended.transpose().map(drop).map_err(failed)
     }
 
     fn router(&self, address: SocketAddr) -> Router {
