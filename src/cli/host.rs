@@ -11,7 +11,7 @@ use clap::{Args, ValueEnum};
 
 use super::{CliError, approver::TerminalApprover, printer};
 use crate::{
-    config::{self, LoadOptions, Loaded},
+    config::{self, LoadOptions, Loaded, Watch},
     host::{Host, HostBuilder, HostError, Session},
     policy::{Match, Preapproval, Role, Scope},
     sandbox::{Limits, Sandbox},
@@ -65,6 +65,11 @@ impl HostArgs {
     pub(crate) fn load(&self) -> Result<Loaded, CliError> {
         config::load(&LoadOptions::of_process().file(self.config.clone()))
             .map_err(|error| CliError::Usage(error.to_string()))
+    }
+
+    /// Follows the configuration that [`Self::load`] reads.
+    pub(crate) fn watch(&self) -> Watch {
+        Watch::new(LoadOptions::of_process().file(self.config.clone()))
     }
 
     /// Starts the servers and puts the host together without waiting for them, and without asking at the terminal: what a
@@ -179,6 +184,15 @@ impl Connected {
             })?;
         }
         Ok(session)
+    }
+
+    /// Takes over the sources, policy and hooks of another configuration. An error changes nothing.
+    pub(crate) fn reload(&mut self, args: &HostArgs, loaded: &Loaded) -> Result<(), CliError> {
+        let builder = args.builder(loaded, loaded.settings.limits.clone(), None)?;
+        self.servers.reload(&loaded.settings.mcp_servers);
+        self.plugins = self.plugins.reloaded(&loaded.settings.plugins);
+        let builder = builder.servers(&self.servers).plugins(&self.plugins);
+        self.host.reload_from(builder).map_err(|error| usage(&error))
     }
 
     /// Ends the servers and everything they started.

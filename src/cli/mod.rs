@@ -17,6 +17,7 @@ mod install;
 mod login;
 mod mock_provider;
 mod printer;
+mod reload;
 mod run;
 mod serve;
 mod sessions;

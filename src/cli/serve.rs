@@ -5,9 +5,9 @@ use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 use clap::{Args, ValueEnum};
 use tokio_util::sync::CancellationToken;
 
-use super::{CliError, host::HostArgs, printer};
+use super::{CliError, host::HostArgs, printer, reload::Reload};
 use crate::{
-    config::{self, BridgeMode, Enabled, Loaded, Secret},
+    config::{self, BridgeMode, Enabled, Loaded, Secret, Watch},
     policy::Pattern,
     sandbox::{PoolOptions, Sandbox, SandboxLevel},
     serve::{HttpOptions, HttpToken, ServeOptions, ServeSummary, Server},
@@ -53,6 +53,7 @@ enum ModeArg {
 }
 
 pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, CliError> {
+    let watch = args.host.watch();
     let loaded = args.host.load()?;
     let http = match &args.http {
         Some(address) => Some((address.clone(), args.http_options(&loaded)?)),
@@ -65,7 +66,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, CliError> {
     };
     let runtime = builder.enable_all().build();
     let runtime = runtime.map_err(|error| CliError::System { doing: "starting".into(), reason: error.to_string() })?;
-    let done = runtime.block_on(serve(args, &loaded, http));
+    let done = runtime.block_on(serve(args, &loaded, http, watch));
     // A read of a terminal can not be given up.
     runtime.shutdown_background();
     tell(&done?);
@@ -76,6 +77,7 @@ async fn serve(
     args: &ServeArgs,
     loaded: &Loaded,
     http: Option<(String, HttpOptions)>,
+    watch: Watch,
 ) -> Result<ServeSummary, CliError> {
     // Before anything is started: an address that is refused starts no server.
     let listener = match &http {
@@ -94,10 +96,11 @@ async fn serve(
             None
         }
     };
-    let connected = args.host.begin(loaded, loaded.settings.limits.clone(), sandbox)?;
+    let mut connected = args.host.begin(loaded, loaded.settings.limits.clone(), sandbox)?;
     connected.warn();
     // A scope that nothing fits is told now, not to the first client.
-    drop(connected.session(&args.host)?);
+    let session = connected.session(&args.host)?;
+    let reload = Reload { args: &args.host, watch, settings: loaded.settings.clone(), session };
     let server = Server::new(connected.host.clone(), options);
     let stop = CancellationToken::new();
     let interrupt = stop.clone();
@@ -105,14 +108,20 @@ async fn serve(
         super::run::interrupted().await;
         interrupt.cancel();
     });
-    let summary = match (listener, http) {
-        (Some(listener), Some((_, options))) => {
-            if let Ok(address) = listener.local_addr() {
-                printer::note(&format!("listening on http://{address}/mcp"));
+    let serving = async {
+        match (listener, http) {
+            (Some(listener), Some((_, options))) => {
+                if let Ok(address) = listener.local_addr() {
+                    printer::note(&format!("listening on http://{address}/mcp"));
+                }
+                server.serve_http(listener, options, stop).await.map_err(|error| CliError::Usage(error.to_string()))
             }
-            server.serve_http(listener, options, stop).await.map_err(|error| CliError::Usage(error.to_string()))?
+            _ => Ok(Box::pin(server.serve_stdio(stop)).await),
         }
-        _ => Box::pin(server.serve_stdio(stop)).await,
+    };
+    let summary = tokio::select! {
+        summary = serving => summary?,
+        never = reload.follow(&mut connected) => match never {},
     };
     interrupted.abort();
     connected.shutdown().await;

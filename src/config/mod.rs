@@ -17,6 +17,7 @@ mod settings;
 mod trust;
 mod validate;
 mod variables;
+mod watch;
 
 use std::{
     collections::BTreeMap,
@@ -32,6 +33,7 @@ pub use self::{
     import::Imported,
     install::{InstallClient, OwnEntry},
     settings::*,
+    watch::Watch,
 };
 use self::{raw::RawConfig, validate::Validator, variables::Variables};
 

@@ -2,8 +2,10 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, RwLock},
+    sync::{Arc, Mutex, PoisonError, RwLock},
 };
+
+use tokio::sync::watch;
 
 use super::{Host, HostCore};
 use crate::{
@@ -152,14 +154,7 @@ impl HostBuilder {
 
     /// The host.
     pub fn build(mut self) -> Result<Host, HostError> {
-        // Tools given one by one are sources too, one for each owner, so that everything has one path.
-        let mut owned: BTreeMap<(String, String), Vec<Arc<Tool>>> = BTreeMap::new();
-        for tool in std::mem::take(&mut self.tools) {
-            owned.entry((tool.id.source().to_owned(), tool.id.owner().to_owned())).or_default().push(tool);
-        }
-        for ((source, owner), tools) in owned {
-            self.sources.push(Arc::new(FixedSource::new(&source, &owner, tools)));
-        }
+        self.own_tools_become_sources();
         // Who only looks starts no sandbox and wants to see what would be there with one.
         let sandbox = self.sandbox.is_some() || self.read_only_log;
         let skills = self.skills.map(|(settings, hosts)| Skills::new(settings, &self.policy, hosts));
@@ -170,7 +165,7 @@ impl HostBuilder {
             policy: RwLock::new(Arc::new(Policy::new(&self.policy)?)),
             catalog: Mutex::new(None),
             indexer: Indexer::new(self.search_limits),
-            hooks: self.hooks,
+            hooks: RwLock::new(Arc::new(self.hooks)),
             approver: self.approver,
             preapprovals: Preapprovals::new(&self.preapproved, &self.policy.groups)?,
             redactor: Arc::new(Redactor::new(self.secrets)),
@@ -179,6 +174,32 @@ impl HostBuilder {
             read_only_log: self.read_only_log,
             sequential: Sequential::default(),
             sandbox: self.sandbox,
+            reloads: watch::Sender::new(0),
         })))
+    }
+
+    fn own_tools_become_sources(&mut self) {
+        // Tools given one by one are sources too, one for each owner, so that everything has one path.
+        let mut owned: BTreeMap<(String, String), Vec<Arc<Tool>>> = BTreeMap::new();
+        for tool in std::mem::take(&mut self.tools) {
+            owned.entry((tool.id.source().to_owned(), tool.id.owner().to_owned())).or_default().push(tool);
+        }
+        for ((source, owner), tools) in owned {
+            self.sources.push(Arc::new(FixedSource::new(&source, &owner, tools)));
+        }
+    }
+}
+
+impl Host {
+    /// Takes over the sources, policy, hooks and secrets of another builder, as after a change of configuration; everything
+    /// else stays as the host was built with. Runs that are under way keep their catalog; a policy that has become stricter
+    /// holds for their next call.
+    pub fn reload_from(&self, mut builder: HostBuilder) -> Result<(), HostError> {
+        let policy = Policy::new(&builder.policy)?;
+        builder.own_tools_become_sources();
+        self.0.redactor.learn(&builder.secrets);
+        *self.0.hooks.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(builder.hooks);
+        self.reload(builder.sources, policy);
+        Ok(())
     }
 }

@@ -18,6 +18,8 @@ pub use in_flight::InFlight;
 pub use session::{CallOptions, RunOptions, Session};
 pub(crate) use session::{SessionCore, Shared as SessionShared};
 
+use tokio::sync::watch;
+
 use crate::{
     catalog::{Catalog, Selected, Tool, ToolId, View},
     dispatch::{Hooks, Sequential},
@@ -45,7 +47,8 @@ pub(crate) struct HostCore {
     pub(crate) indexer: Indexer,
     /// Skills, where the configuration has them.
     pub(crate) skills: Option<Arc<Skills>>,
-    pub(crate) hooks: Hooks,
+    /// Swapped whole likewise.
+    hooks: RwLock<Arc<Hooks>>,
     pub(crate) approver: Option<Arc<dyn Approver>>,
     pub(crate) preapprovals: Preapprovals,
     pub(crate) redactor: Arc<Redactor>,
@@ -56,6 +59,8 @@ pub(crate) struct HostCore {
     pub(crate) sequential: Sequential,
     /// What programs run in; without it only structured calls are possible.
     pub(crate) sandbox: Option<Arc<Sandbox>>,
+    /// Counts how often sources and policy were replaced, for those who follow them.
+    reloads: watch::Sender<u64>,
 }
 
 impl Host {
@@ -92,8 +97,15 @@ impl Host {
     /// Replaces sources and policy, as after a change of configuration. Runs that are under way keep their catalog; a
     /// policy that has become stricter holds for their next call.
     pub fn reload(&self, sources: Vec<Arc<dyn Source>>, policy: Policy) {
-        *self.0.sources.write().unwrap_or_else(PoisonError::into_inner) = sources;
+        // The rules come before what they are about.
         *self.0.policy.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(policy);
+        *self.0.sources.write().unwrap_or_else(PoisonError::into_inner) = sources;
+        self.0.reloads.send_modify(|reloads| *reloads += 1);
+    }
+
+    /// Tells of every [`Self::reload`].
+    pub(crate) fn reloads(&self) -> watch::Receiver<u64> {
+        self.0.reloads.subscribe()
     }
 
     /// Skills, where the configuration has them.
@@ -145,7 +157,8 @@ impl HostCore {
             let wanted = hooks.iter().filter(|hook| hook.concerns(tool, decision.danger, view.scope(), view.role()));
             wanted.cloned().collect()
         };
-        Hooks { before: concerned(&self.hooks.before), after: concerned(&self.hooks.after) }
+        let hooks = self.hooks.read().unwrap_or_else(PoisonError::into_inner).clone();
+        Hooks { before: concerned(&hooks.before), after: concerned(&hooks.after) }
     }
 
     /// Which rule shows or hides a tool from a session in this scope, for the operator (`tools --why`).

@@ -285,18 +285,26 @@ impl Shared {
 /// Counts the changes of all sources.
 async fn follow_sources(shared: Weak<Shared>, stop: CancellationToken) {
     let Some(strong) = shared.upgrade() else { return };
+    let mut reloads = strong.host.reloads();
     let next = |mut changes: watch::Receiver<Arc<SourceSnapshot>>| async move {
         let alive = changes.changed().await.is_ok();
         (changes, alive)
     };
-    let mut waiting: FuturesUnordered<_> =
-        strong.host.sources().iter().filter_map(|source| source.changes()).map(next).collect();
+    let followed = |shared: &Shared| -> FuturesUnordered<_> {
+        shared.host.sources().iter().filter_map(|source| source.changes()).map(next).collect()
+    };
+    let mut waiting = followed(&strong);
     // A source may have changed before it was listened to.
     strong.generation.send_modify(|generation| *generation += 1);
     drop(strong);
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
+            Ok(()) = reloads.changed() => {
+                let Some(shared) = shared.upgrade() else { return };
+                waiting = followed(&shared);
+                shared.generation.send_modify(|generation| *generation += 1);
+            }
             Some((changes, alive)) = waiting.next(), if !waiting.is_empty() => {
                 let Some(shared) = shared.upgrade() else { return };
                 shared.generation.send_modify(|generation| *generation += 1);

@@ -67,6 +67,14 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         threshold_tokens: Option<u64>,
     },
+    /// A running server read its configuration again.
+    Configuration {
+        /// Whether it holds from now on; otherwise the one before stays.
+        loaded: bool,
+        /// Why it does not.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+    },
     /// A program begins.
     RunStart {
         /// Id of the run, the parent of its calls.

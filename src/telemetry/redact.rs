@@ -6,7 +6,12 @@
 //!
 //! Redaction works on text inside JSON values, and knows a secret in its JSON-escaped form too.
 
-use std::{borrow::Cow, fmt, sync::LazyLock};
+use std::{
+    borrow::Cow,
+    collections::BTreeSet,
+    fmt,
+    sync::{Arc, LazyLock, PoisonError, RwLock},
+};
 
 use aho_corasick::{AhoCorasick, MatchKind};
 use regex::Regex;
@@ -40,25 +45,40 @@ static SHAPES: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(&shapes.join("|")).expect("the shapes above are one valid expression")
 });
 
-/// Removes secrets. Made once from the whole configuration.
-#[derive(Clone, Default)]
+/// Removes secrets: those of the configuration it was made with, and of every one that was read since.
+#[derive(Default)]
 pub struct Redactor {
+    /// Swapped whole when more are learnt; held for a copy.
+    known: RwLock<Arc<Known>>,
+}
+
+#[derive(Default)]
+struct Known {
+    needles: BTreeSet<String>,
     /// `None` when nothing is configured.
-    secrets: Option<AhoCorasick>,
+    matcher: Option<AhoCorasick>,
 }
 
 impl Redactor {
     /// A redactor for these secret values. Values of fewer than 6 bytes and plain absolute paths are left alone.
     pub fn new<S: AsRef<str>>(secrets: impl IntoIterator<Item = S>) -> Self {
-        let mut needles: Vec<String> = Vec::new();
+        let redactor = Self::default();
+        redactor.learn(secrets);
+        redactor
+    }
+
+    /// Further secret values. What was one stays one: it may still be on its way.
+    pub fn learn<S: AsRef<str>>(&self, secrets: impl IntoIterator<Item = S>) {
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let mut needles = known.needles.clone();
         for secret in secrets {
             let secret = secret.as_ref().trim();
             let mut add = |text: &str| {
                 if text.len() >= MIN_SECRET_BYTES {
-                    needles.push(text.to_owned());
+                    needles.insert(text.to_owned());
                     // Tools put JSON inside of text, and there quotes and line ends of a secret are escaped.
                     let escaped = Value::from(text).to_string();
-                    needles.push(escaped[1..escaped.len() - 1].to_owned());
+                    needles.insert(escaped[1..escaped.len() - 1].to_owned());
                 }
             };
             if is_plain_path(secret) {
@@ -72,15 +92,19 @@ impl Redactor {
                 add(token.trim());
             }
         }
-        needles.sort();
-        needles.dedup();
-        let built = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&needles);
-        Self { secrets: built.ok().filter(|_| !needles.is_empty()) }
+        if needles.len() > known.needles.len() {
+            let built = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&needles);
+            *known = Arc::new(Known { matcher: built.ok(), needles });
+        }
+    }
+
+    fn known(&self) -> Arc<Known> {
+        self.known.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Configured secrets removed from text that goes to a program or model.
     pub fn result_text<'t>(&self, text: &'t str) -> Cow<'t, str> {
-        match &self.secrets {
+        match &self.known().matcher {
             Some(secrets) if secrets.is_match(text) => Cow::Owned(replaced(secrets, text)),
             _ => Cow::Borrowed(text),
         }
@@ -94,7 +118,7 @@ impl Redactor {
 
     /// [`Self::result_text`] for every text in a value, keys too.
     pub fn result_value(&self, value: &mut Value) {
-        if self.secrets.is_some() {
+        if self.known().matcher.is_some() {
             walk(value, &|text| self.result_text(text));
         }
     }
@@ -107,7 +131,7 @@ impl Redactor {
 
 impl fmt::Debug for Redactor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Redactor({} secrets)", self.secrets.as_ref().map_or(0, AhoCorasick::patterns_len))
+        write!(f, "Redactor({} secrets)", self.known().matcher.as_ref().map_or(0, AhoCorasick::patterns_len))
     }
 }
 

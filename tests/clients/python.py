@@ -3,16 +3,17 @@
 usage: python python.py <transport: JSON> <scenario>...
 
 A transport is {"command": ..., "args": [...]} or {"url": ...}; "mode" in it is the SDK's own (by default the newest
-revision that both sides speak, "legacy" for the newest one with sessions). LEDGER names the file of the ledger server.
+revision that both sides speak, "legacy" for the newest one with sessions). LEDGER names the file of the ledger server, CONFIG the configuration.
 """
 
 import asyncio
+import contextlib
 import json
 import os
 import sys
 
 import httpx2
-from mcp import Client, ClientSession, MCPError, StdioServerParameters
+from mcp import Client, ClientSession, MCPError, StdioServerParameters, types
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import ElicitResult, Implementation
 
@@ -182,11 +183,40 @@ async def subscription(client):
     return {"honoured": honoured, "event": type(event).__name__, "more": sorted(set(after) - set(before))}
 
 
+async def reloaded(_client):
+    """The tools before and after the server's configuration file is replaced; the server tells that they changed."""
+    told = asyncio.Event()
+
+    async def note(message):
+        if isinstance(message, types.ToolListChangedNotification):
+            told.set()
+
+    async with connect(message_handler=note) as client:
+        before = await list_tools(client)
+        with open(os.environ["CONFIG"], encoding="utf-8") as file:
+            config = json.load(file)
+        config["mcpServers"]["other"] = config["mcpServers"].pop("ledger")
+        async with contextlib.AsyncExitStack() as stack:
+            if mode == "auto":
+                events = await stack.enter_async_context(client.listen(tools_list_changed=True))
+            with open(os.environ["CONFIG"], "w", encoding="utf-8") as file:
+                json.dump(config, file)
+            while not any(name.startswith("other__") for name in await list_tools(client)):
+                if mode == "auto":
+                    await anext(aiter(events))
+                else:
+                    await told.wait()
+                    told.clear()
+        after = await list_tools(client)
+    return {"before": sorted({name.split("__")[0] for name in before}), "after": sorted({name.split("__")[0] for name in after})}
+
+
 async def main():
     scenarios = {
         "revision": revision, "list": list_tools, "structured": structured, "error": error, "image": image,
         "elicitation": elicitation, "progress": progress, "cancel": cancel, "resume": resume, "two": two,
         "reconnect": reconnect, "taken_up_again": taken_up_again, "subscription": subscription,
+        "reloaded": reloaded,
     }
     report = {}
     async with connect() as client:

@@ -35,6 +35,7 @@ mod plugin;
 mod policy;
 mod process;
 mod program;
+mod reload;
 mod run_schema;
 mod search;
 mod search_languages;

@@ -5,6 +5,7 @@ use std::{
     io::{BufRead, BufReader, Write},
     path::PathBuf,
     process::{Child, Command, Output, Stdio},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -49,7 +50,7 @@ impl Bench {
         file.to_str().unwrap().to_owned()
     }
 
-    fn config(&self) -> PathBuf {
+    pub(crate) fn config(&self) -> PathBuf {
         self.folder.path().join("toolbridge.json")
     }
 
@@ -76,19 +77,29 @@ impl Bench {
     pub(crate) fn http(&self, more: &[&str]) -> HttpServer {
         let mut args = self.serve(&["--http", "127.0.0.1:0"]);
         args.extend(more.iter().map(|arg| (*arg).to_owned()));
-        let mut child = Command::new(BINARY).args(args).stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut command = Command::new(BINARY);
+        command.args(args);
+        Self::listening(command)
+    }
+
+    /// Starts an HTTP server by this command and waits until it listens.
+    pub(crate) fn listening(mut command: Command) -> HttpServer {
+        let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let url = lines
             .by_ref()
             .map_while(Result::ok)
             .find_map(|line| Some(line.split_once("listening on ")?.1.trim().to_owned()))
             .expect("it says where it listens");
-        let rest = std::thread::spawn(move || lines.map_while(Result::ok).collect());
-        HttpServer { child, url, rest: Some(rest) }
+        let said = Arc::new(Mutex::new(Vec::new()));
+        let sink = said.clone();
+        let rest =
+            std::thread::spawn(move || lines.map_while(Result::ok).for_each(|line| sink.lock().unwrap().push(line)));
+        HttpServer { child, url, said, rest: Some(rest) }
     }
 
     /// Runs an SDK's client against us and gives what its scenarios saw.
-    fn client(&self, client: &str, target: &Value, scenarios: &[&str]) -> Value {
+    pub(crate) fn client(&self, client: &str, target: &Value, scenarios: &[&str]) -> Value {
         let mut command = match client {
             "python" => {
                 let mut command = Command::new(peer("python/bin/python"));
@@ -101,7 +112,8 @@ impl Bench {
                 command
             }
         };
-        command.arg(target.to_string()).args(scenarios).env("LEDGER", self.folder.path().join("ledger.txt"));
+        command.arg(target.to_string()).args(scenarios);
+        command.env("LEDGER", self.folder.path().join("ledger.txt")).env("CONFIG", self.config());
         let output = timed(command);
         serde_json::from_slice(&output).unwrap_or_else(|_| panic!("{client} printed no report"))
     }
@@ -142,7 +154,8 @@ pub(crate) fn modules() -> PathBuf {
 pub(crate) struct HttpServer {
     child: Child,
     pub(crate) url: String,
-    rest: Option<std::thread::JoinHandle<Vec<String>>>,
+    said: Arc<Mutex<Vec<String>>>,
+    rest: Option<std::thread::JoinHandle<()>>,
 }
 
 impl HttpServer {
@@ -150,11 +163,17 @@ impl HttpServer {
         self.child.id()
     }
 
+    /// What it has said on stderr since it listens.
+    pub(crate) fn said(&self) -> String {
+        self.said.lock().unwrap().join("\n")
+    }
+
     /// Asks it to stop; gives its exit code and what it said.
     pub(crate) fn stop(mut self) -> (Option<i32>, Vec<String>) {
         let _ = Command::new("kill").arg(self.child.id().to_string()).status();
         let code = self.child.wait().unwrap().code();
-        (code, self.rest.take().map(|rest| rest.join().unwrap()).unwrap_or_default())
+        self.rest.take().into_iter().for_each(|rest| rest.join().unwrap());
+        (code, self.said.lock().unwrap().clone())
     }
 }
 
@@ -364,6 +383,20 @@ fn python_gets_everything_over_both_transports_and_in_both_revisions() {
             let wiped = bench.ledger().iter().filter(|line| *line == "wipe yes").count();
             assert_eq!(wiped, 1, "{mode}");
         }
+    }
+}
+
+#[test]
+fn a_subscription_of_the_newest_revision_tells_of_a_changed_list() {
+    let bench = Bench::new(&json!({}));
+    let direct = ["--mode", "direct"];
+    let server = bench.http(&direct);
+    for target in [bench.stdio(&direct), json!({ "url": server.url })] {
+        let seen = bench.client("python", &target, &["subscription"]);
+        assert_eq!(
+            seen["subscription"],
+            json!({ "honoured": { "tools_list_changed": true }, "event": "ToolsListChanged", "more": ["ledger__late"] })
+        );
     }
 }
 

@@ -80,7 +80,7 @@ pub(crate) fn borrowed(headers: &[(String, String)]) -> Vec<(&str, &str)> {
     headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect()
 }
 
-fn tool_names(server: &HttpServer, headers: &[(String, String)]) -> Vec<String> {
+pub(crate) fn tool_names(server: &HttpServer, headers: &[(String, String)]) -> Vec<String> {
     let list = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" });
     let message = post(&server.url, &borrowed(headers), &list).message();
     let tools = message["result"]["tools"].as_array().unwrap_or_else(|| panic!("{message}"));

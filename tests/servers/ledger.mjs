@@ -3,7 +3,7 @@
 //
 // usage: LEDGER=<file> node ledger.mjs <folder with node_modules>
 import { createRequire } from 'node:module';
-import { appendFileSync } from 'node:fs';
+import { appendFileSync, readFileSync } from 'node:fs';
 import { pathToFileURL } from 'node:url';
 
 const require = createRequire(pathToFileURL(process.argv[2] + '/'));
@@ -55,6 +55,16 @@ server.registerTool('wait', {
   }
   note(signal.aborted ? 'wait cancelled' : 'wait ends');
   return { content: [{ type: 'text', text: 'waited' }] };
+});
+
+server.registerTool('until', {
+  description: 'Wait until somebody else enters a line in the ledger.', inputSchema: { line: z.string() },
+}, async ({ line }) => {
+  note(`until ${line}`);
+  while (!readFileSync(process.env.LEDGER, 'utf8').split('\n').includes(line)) {
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  }
+  return { content: [{ type: 'text', text: line }] };
 });
 
 server.registerTool('die', { description: 'End the server in the middle of a call.', inputSchema: {} },

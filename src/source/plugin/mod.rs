@@ -15,6 +15,7 @@ use std::{
 };
 
 use serde_json::Value;
+use tokio::sync::watch;
 
 use self::execute::{CommandInvoke, HttpInvoke};
 pub use self::manifest::{Executor, HttpExecutor, McpExecutor, PluginManifest, PluginTool, manifest_schema};
@@ -38,13 +39,26 @@ pub struct Plugins {
     pub secrets: Vec<Secret>,
     /// The bundled servers, to be waited for and ended.
     servers: Vec<Arc<McpSource>>,
+    /// Servers of the configuration before, while this one is read.
+    running: Vec<Arc<McpSource>>,
 }
 
 impl Plugins {
     /// Reads every plugin of the configured folders: a folder that holds a manifest, or folders in it that do. Must be called
     /// within a tokio runtime when a plugin bundles an MCP server.
     pub fn load(settings: &PluginSettings) -> Self {
-        let mut plugins = Self::default();
+        Self::load_beside(settings, Vec::new())
+    }
+
+    /// Reads everything again. Bundled servers whose settings did not change go on; those that are gone end when the last run
+    /// that holds their tools is over.
+    #[must_use]
+    pub fn reloaded(&self, settings: &PluginSettings) -> Self {
+        Self::load_beside(settings, self.servers.clone())
+    }
+
+    fn load_beside(settings: &PluginSettings, running: Vec<Arc<McpSource>>) -> Self {
+        let mut plugins = Self { running, ..Self::default() };
         let mut folders: Vec<PathBuf> = settings.paths.iter().flat_map(|path| plugin_folders(path)).collect();
         let mut seen = std::collections::HashSet::new();
         folders.retain(|folder| seen.insert(fs::canonicalize(folder).unwrap_or_else(|_| folder.clone())));
@@ -53,6 +67,7 @@ impl Plugins {
                 plugins.sources.push(Arc::new(broken(&folder, reason)));
             }
         }
+        plugins.running.clear();
         plugins
     }
 
@@ -135,7 +150,11 @@ impl Plugins {
             stdio.env.extend(mcp.env.iter().map(|(name, value)| (name.clone(), Secret::new(value.as_str()))));
         }
         self.secrets.extend(mcp.env.values().map(|value| Secret::new(value.as_str())));
-        let server = Arc::new(McpSource::start(settings));
+        let same = self.running.iter().position(|server| *server.settings() == settings);
+        let server = match same {
+            Some(same) => self.running.swap_remove(same),
+            None => Arc::new(McpSource::start(settings)),
+        };
         self.servers.push(server.clone());
         self.sources.push(Arc::new(Bundled { server, name: name.into(), last: Mutex::new(None) }));
     }
@@ -205,6 +224,11 @@ impl Source for Bundled {
         let mine = Arc::new(self.renamed(&theirs));
         *last = Some((theirs, mine.clone()));
         mine
+    }
+
+    /// Of the server's snapshots: each means one of ours.
+    fn changes(&self) -> Option<watch::Receiver<Arc<SourceSnapshot>>> {
+        Some(self.server.changes())
     }
 }
 
