@@ -15,7 +15,10 @@ use std::{
 use futures::future::BoxFuture;
 use serde_json::json;
 use toolbridge::{
-    catalog::{Invocation, Invoke, Schema, Tool, ToolDefinition, ToolId, ToolOutput},
+    catalog::{
+        Invocation, Invoke, Schema, Tool, ToolDefinition, ToolId, ToolOutput,
+        signature::{COMPACT_SIGNATURE_CHARS, FULL_SIGNATURE_CHARS, signature},
+    },
     search::{Indexer, SearchLimits},
     tool_error::{ToolError, ToolErrorCode},
 };
@@ -184,7 +187,38 @@ fn resident_bytes() -> usize {
     pages.and_then(|text| text.split(' ').nth(1)?.parse::<usize>().ok()).unwrap_or_default() * 4_096
 }
 
+/// The one-line signature of each schema of the real tool lists beside the repository, where they are.
+fn signatures() {
+    let schemas: Vec<serde_json::Value> = ["docker_mcp_registry", "github_mcp_server"]
+        .iter()
+        .filter_map(|list| std::fs::read_to_string(format!("../shared/data/catalogs/{list}.jsonl")).ok())
+        .flat_map(|text| {
+            let tools = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+            tools.map(|mut tool| tool["inputSchema"].take()).collect::<Vec<_>>()
+        })
+        .collect();
+    if schemas.is_empty() {
+        println!("signatures: no tool lists in ../shared/data/catalogs");
+        return;
+    }
+    for (name, max_chars) in [("compact", COMPACT_SIGNATURE_CHARS), ("full", FULL_SIGNATURE_CHARS)] {
+        let mut times = Vec::new();
+        for round in 0..21 {
+            for schema in &schemas {
+                let start = Instant::now();
+                black_box(signature(black_box(schema), max_chars));
+                if round > 0 {
+                    times.push(start.elapsed());
+                }
+            }
+        }
+        let (p50, p99) = median(&mut times);
+        println!("{name} signature of {} real schemas: p50 {p50:.1} µs, p99 {p99:.1} µs", schemas.len());
+    }
+}
+
 fn main() {
+    signatures();
     println!(
         "{:>7}  {:>9} {:>9}  {:>9} {:>11} {:>9}  {:>9}  {:>9}",
         "tools", "p50 µs", "p99 µs", "index ms", "unchanged ms", "copies ms", "add one ms", "memory MB"

@@ -19,7 +19,10 @@ use toolbridge::{
     sandbox::{Limits, PoolOptions, Sandbox},
 };
 
-use crate::lab::{self, Cell};
+use crate::{
+    lab::{self, Cell},
+    zygote::Watched,
+};
 
 fn scaled(everyday: usize, full: usize) -> usize {
     if std::env::var_os("TOOLBRIDGE_SOAK").is_some() { full } else { everyday }
@@ -85,9 +88,10 @@ fn a_worker_killed_at_any_moment_is_one_outcome_and_the_next_run_is_fine() {
                     std::thread::sleep(delay); // the moment is what is varied, nothing waits for it
                     while !stop.load(Ordering::SeqCst) {
                         let worker = lab::descendants().into_iter().find(|process| !pool.contains(process));
-                        if let Some(worker) = worker {
-                            // SAFETY: a signal; the process is below this one and not yet reaped, or gone, which is harmless.
-                            unsafe { libc::kill(worker, libc::SIGKILL) };
+                        // A worker that waits may be hit as well: it has to be gone before the next run looks for one.
+                        if let Some(worker) = worker.and_then(Watched::if_there) {
+                            worker.kill();
+                            assert!(worker.ends_within(10_000));
                             return;
                         }
                     }

@@ -4,7 +4,7 @@
 use std::{
     collections::HashSet,
     fs,
-    os::fd::{AsFd, FromRawFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd},
 };
 
 use nix::{
@@ -32,11 +32,23 @@ pub(crate) struct Watched {
 
 impl Watched {
     pub(crate) fn new(pid: i32) -> Self {
+        Self::if_there(pid).unwrap_or_else(|| panic!("process {pid} is there"))
+    }
+
+    /// None when the process has been reaped already.
+    pub(crate) fn if_there(pid: i32) -> Option<Self> {
         // SAFETY: plain numbers.
         let raw = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
-        assert!(raw >= 0, "process {pid} is there");
+        let raw = i32::try_from(raw).ok().filter(|raw| *raw >= 0)?;
         // SAFETY: the kernel has just made this descriptor.
-        Self { pid, pidfd: unsafe { OwnedFd::from_raw_fd(i32::try_from(raw).unwrap()) } }
+        Some(Self { pid, pidfd: unsafe { OwnedFd::from_raw_fd(raw) } })
+    }
+
+    /// Kills it; harmless when it has ended.
+    pub(crate) fn kill(&self) {
+        let nothing = std::ptr::null::<libc::siginfo_t>();
+        // SAFETY: the descriptor is open, and the kernel reads nothing through a null pointer.
+        unsafe { libc::syscall(libc::SYS_pidfd_send_signal, self.pidfd.as_raw_fd(), libc::SIGKILL, nothing, 0) };
     }
 
     /// Waits at most `milliseconds` for its end.
