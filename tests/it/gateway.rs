@@ -517,6 +517,22 @@ async fn in_mode_direct_a_client_tool_is_called_as_ever_and_its_arguments_are_ch
     assert_eq!(contents, ["sunny", "3"]);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn client_calls_of_one_message_reach_the_client_in_the_order_of_the_message() {
+    let cities: Vec<String> = (0..60).map(|n| format!("city {n}")).collect();
+    let calls: Vec<_> = cities.iter().map(|city| ("get_weather", json!({ "city": city }))).collect();
+    let bench = Bench::new([Step::call(calls)]).await;
+    let answer = bench.chat(&with_tools(question("mock:direct"), json!([weather_tool()]))).await;
+    let asked: Vec<String> = answer["choices"][0]["message"]["tool_calls"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|call| serde_json::from_str::<Value>(call["function"]["arguments"].as_str().unwrap()).unwrap())
+        .map(|arguments| arguments["city"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(asked, cities);
+}
+
 #[tokio::test]
 async fn a_choice_of_tool_keeps_its_meaning() {
     let bench =

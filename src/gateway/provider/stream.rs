@@ -1,7 +1,8 @@
 //! A provider's stream of events.
 //!
 //! Invariant: an event is passed on whole or not at all; silence longer than configured and a broken connection are errors.
-//! Whether the stream was complete is for the reader to say: each API has its own last event.
+//! Whether the stream was complete is for the reader to say: each API has its own last event. A stream holds no more bytes
+//! than a whole answer may, however they are cut into events, so that nothing grows without end while it arrives.
 
 use std::pin::Pin;
 
@@ -11,7 +12,7 @@ use reqwest::Response;
 use serde_json::Value;
 use sse_stream::{Error as SseError, Sse, SseStream};
 
-use super::{Provider, ProviderError, error};
+use super::{MAX_ANSWER_BYTES, Provider, ProviderError, error};
 
 /// Bytes of one event.
 const MAX_EVENT_BYTES: usize = 16 * 1024 * 1024;
@@ -27,7 +28,7 @@ pub struct EventStream {
 
 impl EventStream {
     pub(super) fn new(provider: Provider, response: Response, sent: Bytes) -> Self {
-        let events = SseStream::from_bytes_stream(response.bytes_stream());
+        let events = SseStream::from_bytes_stream(bounded(response.bytes_stream(), MAX_ANSWER_BYTES));
         Self { provider, events: Box::pin(events), sent, ended: false }
     }
 
@@ -44,6 +45,9 @@ impl EventStream {
                 Ok(None) => {
                     self.ended = true;
                     return Ok(None);
+                }
+                Ok(Some(Err(SseError::Body(error)))) if error.downcast_ref() == Some(&Cut::TooLarge) => {
+                    return Err(ProviderError::Malformed { provider: name(), reason: "its stream is too large" });
                 }
                 Ok(Some(Err(SseError::Body(_)))) => return Err(ProviderError::Interrupted { provider: name() }),
                 Ok(Some(Err(_))) => {
@@ -70,8 +74,55 @@ impl EventStream {
     }
 }
 
+/// Why a stream gives no more.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+enum Cut {
+    #[error("it holds more bytes than an answer may")]
+    TooLarge,
+    #[error("it broke off")]
+    Broken,
+}
+
+/// The pieces of a stream up to `max_bytes` in all; the piece that goes beyond is an error in its place.
+fn bounded<E>(
+    pieces: impl Stream<Item = Result<Bytes, E>>,
+    max_bytes: usize,
+) -> impl Stream<Item = Result<Bytes, Cut>> {
+    pieces.scan(0_usize, move |taken, piece| {
+        let piece = piece.map_err(|_| Cut::Broken).and_then(|piece| {
+            *taken = taken.saturating_add(piece.len());
+            if *taken > max_bytes { Err(Cut::TooLarge) } else { Ok(piece) }
+        });
+        std::future::ready(Some(piece))
+    })
+}
+
 impl std::fmt::Debug for EventStream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("EventStream").field("provider", &self.provider).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_stream_that_never_ends_is_cut_whether_it_comes_as_one_event_or_as_many() {
+        for piece in ["data: {\"a\": 1}\n\n", "x"] {
+            let endless =
+                futures::stream::repeat_with(|| Ok::<_, std::io::Error>(Bytes::from_static(piece.as_bytes())));
+            let mut events = Box::pin(SseStream::from_bytes_stream(bounded(endless, 10_000)));
+            let mut bytes = 0;
+            let end = loop {
+                match events.next().await {
+                    Some(Ok(event)) => bytes += event.data.map_or(0, |data| data.len()),
+                    end => break end,
+                }
+            };
+            let Some(Err(SseError::Body(error))) = end else { panic!("{end:?}") };
+            assert_eq!(error.downcast_ref(), Some(&Cut::TooLarge));
+            assert!(bytes < 10_000);
+        }
     }
 }

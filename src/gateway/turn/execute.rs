@@ -4,7 +4,12 @@
 //! client waits; when nothing has happened for a moment, [`Execution::step`] hands out every client call that waits, so that
 //! calls which a program awaits together leave together. Dropping an execution ends every call and every program of it.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    sync::Arc,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
 
 use serde_json::{Map, Value};
 use tokio::{sync::mpsc, task::JoinSet};
@@ -96,10 +101,14 @@ impl Execution {
             |call: &ModelCall| matches!(tools.target(&call.name), Some(Target::Tool(id)) if id.source() == "client");
         let only_client = calls.iter().all(is_client);
         let mut running = JoinSet::new();
-        let answers = vec![None; calls.len()];
+        let mut answers = vec![None; calls.len()];
         for (position, call) in calls.into_iter().enumerate() {
-            let work = make(session.clone(), tools.clone(), call, approver.cloned());
-            running.spawn(async move { (position, work.await) });
+            let mut work = Box::pin(make(session.clone(), tools.clone(), call, approver.cloned()));
+            // Begun here, in order: what the client is to do reaches it in the order in which the model asked for it.
+            match work.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(answer) => answers[position] = Some(answer),
+                Poll::Pending => drop(running.spawn(async move { (position, work.await) })),
+            }
         }
         Self { answers, running, client, only_client }
     }
