@@ -113,6 +113,7 @@ mod tests {
             session: "s".into(),
             agent: None,
             timeout_ms: 1,
+            fingerprint: None,
         };
         let text = question(&request);
         assert!(!text.contains(['\u{1b}', '\u{202e}']), "{text:?}");

@@ -3,6 +3,7 @@
 //! Must never do work that the verb at hand does not need: `toolbridge run` is measured from its first instruction.
 
 mod agent;
+mod approvals;
 mod approver;
 mod catalog;
 mod completions;
@@ -49,6 +50,7 @@ enum Verb {
     Call(Box<catalog::CallArgs>),
     Serve(Box<serve::ServeArgs>),
     Gateway(Box<gateway::GatewayArgs>),
+    Approvals(approvals::ApprovalsArgs),
     Install(install::InstallArgs),
     Uninstall(install::UninstallArgs),
     Sessions(sessions::SessionsArgs),
@@ -84,6 +86,7 @@ pub fn main() -> ExitCode {
         Verb::Uninstall(args) => install::uninstall(&args),
         Verb::Serve(args) => serve::run(&args),
         Verb::Gateway(args) => gateway::run(&args),
+        Verb::Approvals(args) => approvals::run(&args),
         Verb::Sessions(args) => sessions::run(&args),
         Verb::Skills(args) => skills::run(&args),
         Verb::Doctor(args) => doctor::run(&args),

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 pub use super::raw::{BridgeMode, Enabled, NativeTool, SandboxLevel};
 pub use super::section::{
-    AgentLoopSettings, AllowedTools, GatewayKey, GatewaySettings, ModelSettings, PlanSettings, ProviderSettings,
-    SkillFolder, SkillState, SkillStates, SkillsSettings,
+    AgentLoopSettings, AllowedTools, Approves, GatewayKey, GatewaySettings, ModelSettings, PlanSettings,
+    ProviderSettings, SkillFolder, SkillState, SkillStates, SkillsSettings,
 };
 use crate::{
     policy::{AgentSettings, Match, PolicySettings, ProfileSettings, Role, Rule},

@@ -1,15 +1,15 @@
 //! Getting a person's yes, or not.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::{
     call::{CallOrigin, Recorded},
     hooks::Hook,
 };
 use crate::{
-    catalog::Entry,
+    catalog::{Entry, ToolId},
     host::SessionCore,
     policy::{ApprovalAnswer, ApprovalRequest, ApprovalSource, Decision, Role},
     tool_error::{ToolError, ToolErrorCode},
@@ -83,7 +83,8 @@ pub(super) async fn approve(
         danger: decision.danger,
         session: session.id.to_string(),
         agent: session.scope.agent.clone(),
-        timeout_ms: u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX),
+        timeout_ms: millis(timeout),
+        fingerprint: Some(*tool.fingerprint()),
     };
     match tokio::time::timeout(timeout, approver.ask(request)).await {
         Err(_) => Err(ToolError::new(
@@ -92,6 +93,7 @@ pub(super) async fn approve(
         )
         .suggest("tell the user what you would do and why")),
         Ok(ApprovalAnswer::Nobody) => Err(nobody()),
+        Ok(ApprovalAnswer::Pending { approval, open_for }) => Err(pending(&tool.id, &approval, open_for)),
         Ok(ApprovalAnswer::Denied { reason }) => Err(denied(match reason {
             Some(reason) => format!("{} was not approved: {reason}", tool.id),
             None => format!("{} was not approved", tool.id),
@@ -108,6 +110,19 @@ pub(super) async fn approve(
             Ok(ApprovalSource::Asked)
         }
     }
+}
+
+/// Nothing was done, and the question is still open.
+fn pending(tool: &ToolId, approval: &str, open_for: Duration) -> ToolError {
+    let message = format!("approval pending: nobody has decided yet whether {tool} may run; it did not run");
+    let details = json!({ "approval": approval, "status": "pending", "openForMs": millis(open_for) });
+    ToolError { details: Some(details), ..ToolError::new(ToolErrorCode::ApprovalTimeout, message) }.suggest(format!(
+        "tell the user that approval {approval} waits for a decision, and make the same call again once it is given"
+    ))
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn denied(message: String) -> ToolError {

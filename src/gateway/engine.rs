@@ -28,6 +28,7 @@ use super::{
 use crate::{
     catalog::{ToolDefinition, ToolOutput},
     host::Session,
+    policy::Approver,
     skills::{SkillStates, Turn},
     source::client::{self, ClientCall},
     telemetry::{Event, ProviderRequestEvent, count_tokens},
@@ -116,6 +117,7 @@ impl Job {
             self.begin_turn(&conversation);
         }
         let (session, mut receiver) = self.with_client_tools();
+        let approver: Arc<dyn Approver> = Arc::new(self.shared.asker(self.owner, &session, self.out.as_ref()));
         let mut usage = Usage::default();
         let mut tools: Option<Arc<TurnTools>> = None;
         let mut called_any = false;
@@ -152,7 +154,7 @@ impl Job {
             called_any = true;
             self.shared.metrics.calls(ours.len());
             conversation.hidden.extend(answer.items);
-            let execution = Execution::start(&session, &now, ours, receiver.take(), None);
+            let execution = Execution::start(&session, &now, ours, receiver.take(), Some(&approver));
             conversation.open = Some(Open {
                 calls: answer.calls,
                 execution: Some(execution),

@@ -24,6 +24,7 @@ pub(super) struct Metrics {
     calls: Counter,
     active: Gauge,
     waiting: Gauge,
+    approvals: Gauge,
 }
 
 impl Metrics {
@@ -44,7 +45,9 @@ impl Metrics {
         registry.register("active_requests", "Requests that are worked on", active.clone());
         let waiting = Gauge::default();
         registry.register("suspended_runs", "Turns that wait for their clients", waiting.clone());
-        Self { registry, requests, provider_requests, provider_seconds, tokens, calls, active, waiting }
+        let approvals = Gauge::default();
+        registry.register("pending_approvals", "Questions that wait for a person", approvals.clone());
+        Self { registry, requests, provider_requests, provider_seconds, tokens, calls, active, waiting, approvals }
     }
 
     pub(super) fn request(&self, route: &'static str, status: u16) {
@@ -78,8 +81,9 @@ impl Metrics {
     }
 
     /// The text of `/metrics`.
-    pub(super) fn text(&self, waiting: usize) -> Result<String, fmt::Error> {
+    pub(super) fn text(&self, waiting: usize, approvals: usize) -> Result<String, fmt::Error> {
         self.waiting.set(i64::try_from(waiting).unwrap_or(i64::MAX));
+        self.approvals.set(i64::try_from(approvals).unwrap_or(i64::MAX));
         let mut text = String::new();
         encode(&mut text, &self.registry)?;
         Ok(text)

@@ -2,11 +2,12 @@
 //!
 //! [`provider`] is the client of whoever has the models; [`turn`] is what a model is offered and what its calls do. Both know
 //! nothing of HTTP servers, and the agent loop ([`agent`]) uses them as the routes do. [`Gateway`] is the server: `server.rs`
-//! decides who may ask, `api/` reads and writes the two APIs, `engine.rs` is the loop of hidden turns, and `store.rs`
-//! remembers what belongs between the requests of a conversation.
+//! decides who may ask, `api/` reads and writes the two APIs, `engine.rs` is the loop of hidden turns, `store.rs`
+//! remembers what belongs between the requests of a conversation, and `approvals/` asks people.
 
 pub mod agent;
 mod api;
+mod approvals;
 mod engine;
 mod metrics;
 mod model_name;
@@ -19,6 +20,7 @@ mod store;
 pub mod turn;
 mod usage;
 
+pub use approvals::ApprovalsClient;
 use server::Shared;
 pub use server::{Gateway, GatewayError, MODE_HEADER, SESSION_HEADER, SKILLS_HEADER};
 pub use settings::{DEFAULT_GRACE, DEFAULT_LISTEN, DEFAULT_STARTUP_WAIT, GatewayOptions};

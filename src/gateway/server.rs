@@ -48,19 +48,20 @@ use super::{
         route::{self, AgentRequest},
     },
     api::Api,
+    approvals::{Approvals, Asker, routes as approvals},
     engine::{Job, Piece},
     metrics::Metrics,
     model_name::ModelName,
     problem::Problem,
     provider::Providers,
-    sessions::Sessions,
+    sessions::{self, Sessions},
     settings::GatewayOptions,
     store::{Owner, Store, random_hex},
     turn::{ModeWish, Turns},
     usage::Counted,
 };
 use crate::{
-    host::Host,
+    host::{Host, Session},
     skills::{SkillState, SkillStates},
     source::SourceState,
 };
@@ -113,12 +114,13 @@ pub(super) struct Shared {
     pub(super) providers: Providers,
     pub(super) options: GatewayOptions,
     pub(super) store: Arc<Store>,
+    pub(super) approvals: Arc<Approvals>,
     pub(super) metrics: Metrics,
     /// Tokens of declarations, counted once.
     pub(super) counted: Arc<Counted>,
     /// Rows of session logs that are still being made.
     pub(super) rows: TaskTracker,
-    sessions: Sessions,
+    pub(super) sessions: Sessions,
     /// Preferences of the agent loop, opened by its first task.
     memory: OnceLock<Option<Arc<Memory>>>,
     /// Hashes, so that comparing takes the same time whatever is given.
@@ -126,7 +128,7 @@ pub(super) struct Shared {
     limiters: Vec<DefaultDirectRateLimiter>,
     permits: Arc<Semaphore>,
     settled: AtomicBool,
-    stop: CancellationToken,
+    pub(super) stop: CancellationToken,
 }
 
 impl Gateway {
@@ -140,6 +142,7 @@ impl Gateway {
         Self(Arc::new(Shared {
             store: Arc::new(Store::new(options.max_suspended_runs, keep)),
             sessions: Sessions::new(options.session_idle),
+            approvals: Arc::new(Approvals::new(&options.keys, options.approval_wait)),
             permits: Arc::new(Semaphore::new(options.max_concurrent_requests.min(Semaphore::MAX_PERMITS))),
             host,
             turns: Arc::new(turns),
@@ -210,6 +213,8 @@ impl Gateway {
             .route("/v1/responses", post(responses))
             .route("/v1/models", get(models))
             .route("/v1/models/{*model}", get(model))
+            .route("/v1/approvals", get(approvals::list))
+            .route("/v1/approvals/{id}", get(approvals::one).post(approvals::decide))
             .route("/metrics", get(metrics))
             .route("/healthz", get(|| async { Json(json!({ "status": "ok" })) }))
             .fallback(|| async {
@@ -281,8 +286,19 @@ impl Shared {
         self.memory.get_or_init(|| agent::memory(&self.options.agent).ok().flatten()).clone()
     }
 
+    /// Whom calls of a request ask for approvals.
+    pub(super) fn asker(&self, owner: Owner, session: &Session, out: Option<&mpsc::Sender<Piece>>) -> Asker {
+        Asker {
+            approvals: self.approvals.clone(),
+            owner,
+            session: session.clone(),
+            conversation: sessions::is_named(session).then(|| session.id().to_owned()),
+            out: out.map(mpsc::Sender::downgrade),
+        }
+    }
+
     /// Who bears the key of a request.
-    fn owner(&self, headers: &HeaderMap) -> Result<Owner, Problem> {
+    pub(super) fn owner(&self, headers: &HeaderMap) -> Result<Owner, Problem> {
         if self.keys.is_empty() {
             return Ok(None);
         }
@@ -307,7 +323,7 @@ impl Shared {
         }
     }
 
-    fn within_rate(&self, owner: Owner) -> Result<(), Problem> {
+    pub(super) fn within_rate(&self, owner: Owner) -> Result<(), Problem> {
         let limiter = &self.limiters[owner.unwrap_or(0)];
         limiter.check().map_err(|until| {
             let wait = until.wait_time_from(DefaultClock::default().now());
@@ -474,17 +490,16 @@ fn skill_states(text: &str) -> Result<SkillStates, Problem> {
 async fn by_agent(request: AgentRequest, held: impl Send + 'static) -> Result<(Response, String), Problem> {
     request.shared.settled().await;
     let (stop, session, api) = (request.shared.stop.clone(), request.session_id(), request.incoming.api);
-    let streams = request.incoming.stream;
-    let work = request.prepare()?;
-    if !streams {
+    let (out, pieces) = if request.incoming.stream { Some(mpsc::channel(PIECES)).unzip() } else { (None, None) };
+    let work = request.prepare(out.as_ref())?;
+    let (Some(out), Some(pieces)) = (out, pieces) else {
         let answered = tokio::select! {
             answered = work.run() => answered?,
             () = stop.cancelled() => return Err(Problem::stopping()),
         };
         drop(held);
         return Ok((Json(answered.whole()).into_response(), session));
-    }
-    let (out, pieces) = mpsc::channel(PIECES);
+    };
     let task = AbortOnDropHandle::new(tokio::spawn(async move {
         let _held = held;
         // It may take long: the client's stream begins now, and is kept alive.
@@ -570,7 +585,7 @@ async fn metrics(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Respo
         return problem.into_response();
     }
     let kind = [(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")];
-    match shared.metrics.text(shared.store.waiting()) {
+    match shared.metrics.text(shared.store.waiting(), shared.approvals.waiting()) {
         Ok(text) => (kind, text).into_response(),
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }

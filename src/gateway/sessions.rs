@@ -20,6 +20,14 @@ const MAX_NAME_CHARS: usize = 80;
 /// Named sessions that are kept; the one that has not been used for longest goes first.
 const MAX_SESSIONS: usize = 10_000;
 
+/// Begins the ids of sessions that a client named, and of no others.
+const NAMED: &str = "gw";
+
+/// Whether a client named the session.
+pub(super) fn is_named(session: &Session) -> bool {
+    session.id().starts_with(NAMED)
+}
+
 pub(super) struct Sessions {
     idle: Duration,
     /// Held for a look-up, never across an await.
@@ -84,7 +92,7 @@ impl Sessions {
                 kept.remove(&oldest);
             }
         }
-        let prefix = owner.map_or_else(|| "gw".to_owned(), |owner| format!("gw{owner}"));
+        let prefix = owner.map_or_else(|| NAMED.to_owned(), |owner| format!("{NAMED}{owner}"));
         let session = make(Scope { session: Some(format!("{prefix}-{name}")), ..scope })?;
         kept.insert((owner, name.to_owned()), (session.clone(), now));
         Ok(session)

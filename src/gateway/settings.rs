@@ -38,6 +38,8 @@ pub struct GatewayOptions {
     pub max_turns: u32,
     /// After which a named session that is not used is forgotten.
     pub session_idle: Duration,
+    /// How long a client's request waits for the approval of a call.
+    pub approval_wait: Duration,
     /// Most runs that wait for their clients at once.
     pub max_suspended_runs: usize,
     /// The agent loop, which works on requests for a model with `+agent` behind its name.
@@ -63,6 +65,7 @@ impl GatewayOptions {
             requests_per_minute: gateway.requests_per_minute,
             max_turns: gateway.max_turns,
             session_idle: gateway.session_idle,
+            approval_wait: gateway.approval_wait,
             max_suspended_runs: settings.tools.tool_search.max_suspended_runs,
             agent: settings.agent.clone(),
             grace: DEFAULT_GRACE,

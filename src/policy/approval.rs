@@ -41,6 +41,9 @@ pub struct ApprovalRequest {
     pub agent: Option<String>,
     /// How long the answer is waited for, milliseconds.
     pub timeout_ms: u64,
+    /// The content of the tool that is asked about; none when it is no call of a tool, which could be made again.
+    #[serde(skip)]
+    pub fingerprint: Option<ContentHash>,
 }
 
 /// What comes back.
@@ -52,6 +55,13 @@ pub enum ApprovalAnswer {
     Denied {
         /// Why, in the person's words.
         reason: Option<String>,
+    },
+    /// Not yet: the question stays open, and an answer to it holds for the same call when it is made again.
+    Pending {
+        /// Id of the open question.
+        approval: String,
+        /// How long it stays open.
+        open_for: Duration,
     },
     /// There is nobody to ask.
     Nobody,

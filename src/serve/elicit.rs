@@ -120,6 +120,7 @@ mod tests {
             session: "s".into(),
             agent: None,
             timeout_ms: 1,
+            fingerprint: None,
         }
     }
 

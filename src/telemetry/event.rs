@@ -143,6 +143,8 @@ pub enum Event {
     },
     /// A tool was called.
     Call(Box<CallEvent>),
+    /// A question to a person, who decides apart from the request that waits for it, was decided or has ended without.
+    Approval(Box<ApprovalEvent>),
     /// A task was given to the agent loop.
     AgentStart(Box<AgentStart>),
     /// The agent loop moved from one state to another.
@@ -229,6 +231,31 @@ pub struct CallEvent {
     pub duration_ms: f64,
     /// Milliseconds of the tool itself.
     pub tool_ms: f64,
+}
+
+/// What became of a question to a person.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ApprovalEvent {
+    /// Its id.
+    pub approval: String,
+    /// The call that it was about.
+    pub call_id: String,
+    /// The tool's real id.
+    pub tool: String,
+    /// `allowed`, `denied`, `expired` or `withdrawn`.
+    pub outcome: String,
+    /// Who decided: a key by its place in the configuration, or whoever is at this machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// How far a yes reaches: `once` or `session`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reach: Option<String>,
+    /// What was said to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+    /// Milliseconds from the question to its end.
+    pub waited_ms: f64,
 }
 
 /// What happened to a skill.

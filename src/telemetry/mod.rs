@@ -9,8 +9,8 @@ mod tokens;
 
 pub use agent_event::{AgentEnd, AgentMove, AgentStart, AgentStep, StepKind, TokensUsed};
 pub use event::{
-    CallDecision, CallEvent, CatalogFigures, Event, ProviderRequestEvent, Row, SCHEMA_VERSION, SkillEvent, SourceCount,
-    row_schema,
+    ApprovalEvent, CallDecision, CallEvent, CatalogFigures, Event, ProviderRequestEvent, Row, SCHEMA_VERSION,
+    SkillEvent, SourceCount, row_schema,
 };
 pub use redact::{REDACTED, Redactor};
 pub use session_log::{LogSettings, SessionLog, list_sessions, read_row_file, read_rows};

@@ -5,6 +5,7 @@
 mod agent;
 mod agent_gateway;
 mod agent_prompt;
+mod approvals;
 mod boundaries;
 mod cli_run;
 mod cli_tools;

@@ -24,6 +24,7 @@ const MAX_CONCURRENT: Range = Range { name: "maxConcurrentRequests", default: 51
 const REQUESTS_PER_MINUTE: Range = Range { name: "requestsPerMinute", default: 600, min: 1, max: 1_000_000 };
 const MAX_TURNS: Range = Range { name: "maxTurns", default: 32, min: 1, max: 1_000 };
 const SESSION_IDLE_MS: Range = Range { name: "sessionIdleMs", default: 1_800_000, min: 1_000, max: 86_400_000 };
+const APPROVAL_WAIT_MS: Range = Range { name: "approvalWaitMs", default: 300_000, min: 0, max: 86_400_000 };
 const CONNECT_TIMEOUT_MS: Range = Range { name: "connectTimeoutMs", default: 10_000, min: 100, max: 120_000 };
 const TIMEOUT_MS: Range = Range { name: "timeoutMs", default: 600_000, min: 100, max: 3_600_000 };
 const IDLE_TIMEOUT_MS: Range = Range { name: "idleTimeoutMs", default: 120_000, min: 100, max: 3_600_000 };
@@ -63,6 +64,9 @@ pub(in crate::config) struct RawGateway {
     /// Milliseconds after which a named session that is not used is forgotten.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_idle_ms: Option<Amount>,
+    /// Milliseconds that a client's request waits for the approval of a call; then the model is told that it is pending.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub approval_wait_ms: Option<Amount>,
 }
 
 /// One provider of models.
@@ -126,6 +130,19 @@ pub(in crate::config) struct RawGatewayKey {
     /// Its role; the agent's when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<Role>,
+    /// Which approvals its bearer may decide; none when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approves: Option<Approves>,
+}
+
+/// Which approvals the bearer of a key may decide.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Approves {
+    /// Those that requests with other keys wait for.
+    Others,
+    /// Its own as well.
+    All,
 }
 
 /// The gateway.
@@ -154,6 +171,9 @@ pub struct GatewaySettings {
     /// After which a named session that is not used is forgotten.
     #[serde(rename = "sessionIdleMs", serialize_with = "ms")]
     pub session_idle: Duration,
+    /// How long a client's request waits for the approval of a call.
+    #[serde(rename = "approvalWaitMs", serialize_with = "ms")]
+    pub approval_wait: Duration,
 }
 
 impl Default for GatewaySettings {
@@ -169,6 +189,7 @@ impl Default for GatewaySettings {
             requests_per_minute: u32::try_from(REQUESTS_PER_MINUTE.default).unwrap_or(u32::MAX),
             max_turns: u32::try_from(MAX_TURNS.default).unwrap_or(u32::MAX),
             session_idle: Duration::from_millis(SESSION_IDLE_MS.default),
+            approval_wait: Duration::from_millis(APPROVAL_WAIT_MS.default),
         }
     }
 }
@@ -242,12 +263,14 @@ pub struct GatewayKey {
     pub agent: Option<String>,
     /// Its role; the agent's when absent.
     pub role: Option<Role>,
+    /// Which approvals its bearer may decide.
+    pub approves: Option<Approves>,
 }
 
 impl GatewayKey {
     /// A key that stands for no agent.
     pub fn new(key: Secret) -> Self {
-        Self { key, agent: None, role: None }
+        Self { key, agent: None, role: None, approves: None }
     }
 }
 
@@ -255,7 +278,7 @@ impl Validator<'_> {
     pub(in crate::config) fn gateway(&mut self, raw: &RawGateway) -> GatewaySettings {
         let keys = raw.keys.iter().enumerate().filter_map(|(index, key)| {
             let secret = self.secret(&format!("gateway.keys[{index}]"), &key.key)?;
-            Some(GatewayKey { key: secret, agent: key.agent.clone(), role: key.role })
+            Some(GatewayKey { key: secret, agent: key.agent.clone(), role: key.role, approves: key.approves })
         });
         let keys: Vec<GatewayKey> = keys.collect();
         let providers =
@@ -273,6 +296,7 @@ impl Validator<'_> {
             requests_per_minute: self.count(&REQUESTS_PER_MINUTE, raw.requests_per_minute, place),
             max_turns: self.count(&MAX_TURNS, raw.max_turns, place),
             session_idle: self.duration(&SESSION_IDLE_MS, raw.session_idle_ms, place),
+            approval_wait: self.duration(&APPROVAL_WAIT_MS, raw.approval_wait_ms, place),
         }
     }
 

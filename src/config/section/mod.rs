@@ -7,6 +7,6 @@ mod skills;
 pub use agent::AgentLoopSettings;
 pub(super) use agent::RawAgentLoop;
 pub(super) use gateway::RawGateway;
-pub use gateway::{GatewayKey, GatewaySettings, ModelSettings, ProviderSettings};
+pub use gateway::{Approves, GatewayKey, GatewaySettings, ModelSettings, ProviderSettings};
 pub(super) use skills::RawSkills;
 pub use skills::{AllowedTools, PlanSettings, SkillFolder, SkillState, SkillStates, SkillsSettings};

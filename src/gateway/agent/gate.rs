@@ -17,6 +17,8 @@ use crate::{
 
 /// The rule that asks because of a tool's danger alone, as policy names it.
 const DANGER_RULE: &str = "danger";
+/// The code of a question that is still open.
+pub(super) const PENDING: &str = "approval_pending";
 
 /// Who is asked by one call.
 #[derive(Clone)]
@@ -104,6 +106,9 @@ pub(super) fn told(answer: Option<&ApprovalAnswer>) -> (Value, Option<&'static s
         }
         Some(ApprovalAnswer::Denied { reason }) => {
             (json!({ "approved": false, "reason": reason }), Some("approval_denied"))
+        }
+        Some(ApprovalAnswer::Pending { approval, .. }) => {
+            (json!({ "approved": false, "reason": "nobody has decided yet", "approval": approval }), Some(PENDING))
         }
         Some(ApprovalAnswer::Nobody) | None => {
             (json!({ "approved": false, "reason": "nobody answered" }), Some("approval_timeout"))

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Agent, AgentOutcome, AgentTask, MemoryError, Model, ModelError, OWN_TOOLS, Observation, Offer, Preferences,
-    REMEMBER, Routing, ToolRequest, Toolbox, own,
+    REMEMBER, Routing, ToolRequest, Toolbox, gate, own,
 };
 use crate::{
     bridge::CODE_TOOL,
@@ -331,6 +331,7 @@ fn recorded_question(step: &AgentStep) -> ApprovalRequest {
         session: String::new(),
         agent: None,
         timeout_ms: 0,
+        fingerprint: None,
     }
 }
 
@@ -366,6 +367,10 @@ impl Approver for RecordedPerson {
                 }
                 Some("approval_denied") => ApprovalAnswer::Denied {
                     reason: step.output.get("reason").and_then(Value::as_str).map(str::to_owned),
+                },
+                Some(gate::PENDING) => ApprovalAnswer::Pending {
+                    approval: step.output.get("approval").and_then(Value::as_str).unwrap_or_default().to_owned(),
+                    open_for: Duration::ZERO,
                 },
                 Some("aborted") => {
                     cancel.cancel();

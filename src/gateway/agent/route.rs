@@ -1,7 +1,7 @@
 //! A request for a model with `+agent` behind its name: the loop works on the last message, and the client gets its answer.
 //!
 //! Invariant: everything happens in the request's session, and so in the scope of its key; a client that goes away ends the
-//! loop, and the record says so. There is nobody at a gateway who could be asked: what needs an approval is denied.
+//! loop, and the record says so. Who is asked for approvals is whoever decides them at the gateway ([`super::super::approvals`]).
 
 use std::{
     sync::Arc,
@@ -11,6 +11,7 @@ use std::{
 use bytes::Bytes;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::{Agent, AgentOutcome, AgentTask, EndReason, Setup, SetupError, narrowed, wire};
@@ -18,11 +19,13 @@ use crate::{
     gateway::{
         Shared,
         api::{Api, Incoming},
+        engine::Piece,
         problem::Problem,
         store::Owner,
         turn::ModeWish,
     },
     host::Session,
+    policy::Approver,
     skills::SkillStates,
 };
 
@@ -74,7 +77,7 @@ impl AgentRequest {
     }
 
     /// Reads the task and puts the loop together; nothing has been asked or called yet.
-    pub(in crate::gateway) fn prepare(self) -> Result<Prepared, Problem> {
+    pub(in crate::gateway) fn prepare(self, out: Option<&mpsc::Sender<Piece>>) -> Result<Prepared, Problem> {
         let Self { shared, owner, incoming, session, mode, skills, model, id } = self;
         if !incoming.client_tools.is_empty() || !incoming.foreign_tools.is_empty() {
             return Err(Problem::invalid(
@@ -98,6 +101,7 @@ impl AgentRequest {
             });
         }
         task.user = user(&shared, owner, incoming.rest.get("user").and_then(Value::as_str));
+        let person: Arc<dyn Approver> = Arc::new(shared.asker(owner, &session, out));
         let setup = Setup {
             settings: &shared.options.agent,
             host: &shared.host,
@@ -108,7 +112,7 @@ impl AgentRequest {
             providers: shared.providers.clone(),
             model: Some(model),
             memory: shared.memory(),
-            person: None,
+            person: Some(person),
             listeners: Vec::new(),
         };
         let agent = setup.agent().map_err(|error| match error {

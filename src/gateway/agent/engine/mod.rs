@@ -367,6 +367,7 @@ impl Engine<'_> {
             session: String::new(),
             agent: None,
             timeout_ms: u64::try_from(self.agent.approval_timeout.as_millis()).unwrap_or(u64::MAX),
+            fingerprint: None,
         };
         let started = Instant::now();
         let question = gate::question(&request);
