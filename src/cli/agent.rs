@@ -159,6 +159,7 @@ async fn work(args: &AgentArgs, loaded: &Loaded, text: String) -> Result<AgentOu
         session,
         turns: Arc::new(Turns::new(&settings.tools.tool_search, no_sandbox)),
         mode: args.mode.map(ModeWish::from),
+        client: None,
         skills: SkillStates::default(),
         providers,
         model: args.model.clone(),

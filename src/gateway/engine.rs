@@ -19,14 +19,15 @@ use tokio::sync::mpsc;
 use super::{
     Shared,
     api::{Called, Choice, Incoming, ModelTurn, VisibleCall, Voice, What},
+    approvals::Stream,
     problem::Problem,
     provider::{Model, ProviderError},
     store::{self, Found, Open, Owner, Pending, Suspended},
-    turn::{Asked, Execution, ModeWish, Step, ToolAnswer, TurnTools},
+    turn::{Asked, ClientTool, Execution, ModeWish, Step, ToolAnswer, TurnTools},
     usage::{Usage, tokens},
 };
 use crate::{
-    catalog::{ToolDefinition, ToolOutput},
+    catalog::ToolOutput,
     host::Session,
     policy::Approver,
     skills::{SkillStates, Turn},
@@ -117,7 +118,9 @@ impl Job {
             self.begin_turn(&conversation);
         }
         let (session, mut receiver) = self.with_client_tools();
-        let approver: Arc<dyn Approver> = Arc::new(self.shared.asker(self.owner, &session, self.out.as_ref()));
+        let stream = Stream::default();
+        stream.set(self.out.as_ref());
+        let approver: Arc<dyn Approver> = Arc::new(self.shared.asker(self.owner, &session, stream));
         let mut usage = Usage::default();
         let mut tools: Option<Arc<TurnTools>> = None;
         let mut called_any = false;
@@ -258,12 +261,7 @@ impl Job {
         if self.incoming.client_tools.is_empty() {
             return (self.session.clone(), None);
         }
-        let definitions = self.incoming.client_tools.iter().map(|tool| ToolDefinition {
-            name: tool.name.clone(),
-            description: tool.description.clone(),
-            input_schema: tool.parameters.clone().into(),
-            ..ToolDefinition::default()
-        });
+        let definitions = self.incoming.client_tools.iter().map(ClientTool::definition);
         let (source, receiver) = client::source(definitions.collect());
         (self.session.with_sources(vec![Arc::new(source)]), Some(receiver))
     }
@@ -609,7 +607,7 @@ fn as_given(call: Called) -> VisibleCall {
 }
 
 /// What a client answered, as a tool's output.
-fn output(content: Value) -> ToolOutput {
+pub(super) fn output(content: Value) -> ToolOutput {
     match content {
         Value::String(text) => ToolOutput::text(text),
         Value::Array(parts) => {
@@ -624,18 +622,18 @@ fn output(content: Value) -> ToolOutput {
     }
 }
 
-fn unanswered() -> ToolError {
+pub(super) fn unanswered() -> ToolError {
     ToolError::new(ToolErrorCode::ToolUnavailable, "the client did not answer this call")
         .suggest("do without it, or ask the user")
 }
 
-fn too_many() -> ToolError {
+pub(super) fn too_many() -> ToolError {
     ToolError::new(ToolErrorCode::ToolUnavailable, "too many programs wait for their clients (maxSuspendedRuns)")
         .suggest("try again later, or do without tools of the client")
 }
 
 /// What the model reads in the place of an answer that nobody waits for any more.
-fn gone(answer: &Value) -> String {
+pub(super) fn gone(answer: &Value) -> String {
     let answer = answer.as_str().map_or_else(|| answer.to_string(), str::to_owned);
     format!(
         "error[aborted]: the program that made this call waits no more (it expired, or toolbridge was started anew); what it \

@@ -48,7 +48,7 @@ use super::{
         route::{self, AgentRequest},
     },
     api::Api,
-    approvals::{Approvals, Asker, routes as approvals},
+    approvals::{Approvals, Asker, Stream, routes as approvals},
     engine::{Job, Piece},
     metrics::Metrics,
     model_name::ModelName,
@@ -287,13 +287,13 @@ impl Shared {
     }
 
     /// Whom calls of a request ask for approvals.
-    pub(super) fn asker(&self, owner: Owner, session: &Session, out: Option<&mpsc::Sender<Piece>>) -> Asker {
+    pub(super) fn asker(&self, owner: Owner, session: &Session, out: Stream) -> Asker {
         Asker {
             approvals: self.approvals.clone(),
             owner,
             session: session.clone(),
             conversation: sessions::is_named(session).then(|| session.id().to_owned()),
-            out: out.map(mpsc::Sender::downgrade),
+            out,
         }
     }
 
@@ -428,8 +428,7 @@ async fn begin(shared: &Arc<Shared>, api: Api, request: Request, id: &str) -> Re
     if named.agent {
         let session = shared.sessions.of(&shared.host, &shared.options, owner, text(SESSION_HEADER).as_deref())?;
         let (shared, id) = (shared.clone(), id.to_owned());
-        let request =
-            AgentRequest { shared, owner, incoming, session, mode, skills, model: named.model, id }.in_role()?;
+        let request = AgentRequest { shared, owner, incoming, session, mode, skills, model: named.model, id };
         return by_agent(request, (permit, active)).await;
     }
     let model = shared.providers.model(&named.model)?;
@@ -489,9 +488,10 @@ fn skill_states(text: &str) -> Result<SkillStates, Problem> {
 /// Lets the agent loop answer. `held` is kept while it works.
 async fn by_agent(request: AgentRequest, held: impl Send + 'static) -> Result<(Response, String), Problem> {
     request.shared.settled().await;
-    let (stop, session, api) = (request.shared.stop.clone(), request.session_id(), request.incoming.api);
+    let (stop, api) = (request.shared.stop.clone(), request.incoming.api);
     let (out, pieces) = if request.incoming.stream { Some(mpsc::channel(PIECES)).unzip() } else { (None, None) };
     let work = request.prepare(out.as_ref())?;
+    let session = work.session_id();
     let (Some(out), Some(pieces)) = (out, pieces) else {
         let answered = tokio::select! {
             answered = work.run() => answered?,

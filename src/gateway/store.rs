@@ -13,6 +13,7 @@ use std::{
 use serde_json::Value;
 
 use super::{
+    agent::between::PausedLoop,
     api::Called,
     turn::{Execution, ToolAnswer},
 };
@@ -82,6 +83,12 @@ pub(super) struct Suspended {
     pub(super) chain: Vec<Vec<String>>,
 }
 
+/// What waits for a client.
+enum Kept {
+    Turn(Box<Suspended>),
+    Loop(Box<PausedLoop>),
+}
+
 #[derive(Clone)]
 enum Known {
     Waits(u64),
@@ -107,7 +114,7 @@ pub(super) struct Store {
 
 #[derive(Default)]
 struct Inner {
-    waiting: HashMap<u64, (Owner, Box<Suspended>, Vec<String>)>,
+    waiting: HashMap<u64, (Owner, Kept, Vec<String>)>,
     next: u64,
     known: HashMap<(Owner, String), Known>,
     /// Oldest first, with their bytes.
@@ -132,28 +139,43 @@ impl Store {
         suspended: Suspended,
         ids: Vec<String>,
     ) -> Result<(), Box<Suspended>> {
-        let suspended = Box::new(suspended);
+        match self.keep(owner, Kept::Turn(Box::new(suspended)), ids) {
+            Some(Kept::Turn(refused)) => Err(refused),
+            _ => Ok(()),
+        }
+    }
+
+    /// Puts a loop aside; gives it back when too many wait already.
+    pub(super) fn pause(self: &Arc<Self>, owner: Owner, paused: PausedLoop) -> Result<(), Box<PausedLoop>> {
+        let ids = paused.pending.keys().cloned().collect();
+        match self.keep(owner, Kept::Loop(Box::new(paused)), ids) {
+            Some(Kept::Loop(refused)) => Err(refused),
+            _ => Ok(()),
+        }
+    }
+
+    fn keep(self: &Arc<Self>, owner: Owner, kept: Kept, ids: Vec<String>) -> Option<Kept> {
         let number = {
             let mut inner = self.lock();
             if inner.waiting.len() >= self.max_waiting {
-                return Err(suspended);
+                return Some(kept);
             }
             inner.next += 1;
             let number = inner.next;
             for id in &ids {
                 inner.known.insert((owner, id.clone()), Known::Waits(number));
             }
-            inner.waiting.insert(number, (owner, suspended, ids));
+            inner.waiting.insert(number, (owner, kept, ids));
             number
         };
         let (weak, until) = (Arc::downgrade(self), Instant::now() + self.keep);
         tokio::spawn(async move {
             tokio::time::sleep_until(until.into()).await;
             if let Some(store) = weak.upgrade() {
-                drop(store.take(number));
+                drop(store.remove(number, |_| true));
             }
         });
-        Ok(())
+        None
     }
 
     /// What is known under an id.
@@ -167,12 +189,30 @@ impl Store {
 
     /// Takes a turn up again, with the ids that its client was given.
     pub(super) fn take(&self, number: u64) -> Option<(Box<Suspended>, Vec<String>)> {
+        match self.remove(number, |kept| matches!(kept, Kept::Turn(_)))? {
+            (Kept::Turn(suspended), ids) => Some((suspended, ids)),
+            (Kept::Loop(_), _) => None,
+        }
+    }
+
+    /// Takes a loop up again.
+    pub(super) fn take_loop(&self, number: u64) -> Option<Box<PausedLoop>> {
+        match self.remove(number, |kept| matches!(kept, Kept::Loop(_)))? {
+            (Kept::Loop(paused), _) => Some(paused),
+            (Kept::Turn(_), _) => None,
+        }
+    }
+
+    fn remove(&self, number: u64, is_wanted: impl Fn(&Kept) -> bool) -> Option<(Kept, Vec<String>)> {
         let mut inner = self.lock();
-        let (owner, suspended, ids) = inner.waiting.remove(&number)?;
+        if !is_wanted(&inner.waiting.get(&number)?.1) {
+            return None;
+        }
+        let (owner, kept, ids) = inner.waiting.remove(&number)?;
         for id in &ids {
             inner.known.remove(&(owner, id.clone()));
         }
-        Some((suspended, ids))
+        Some((kept, ids))
     }
 
     /// Remembers the hidden items that stand where the client has the calls of a chain: all of them at its last.

@@ -4,7 +4,7 @@
 //! sees to that for the source `client`). Invariant: a call is answered at most once, and one whose asker has gone, or whose
 //! client has gone, ends.
 
-use std::sync::Arc;
+use std::{any::Any, sync::Arc};
 
 use futures::future::BoxFuture;
 use serde_json::{Map, Value};
@@ -29,11 +29,19 @@ pub struct ClientCall {
     /// The arguments, validated.
     pub args: Map<String, Value>,
     answer: oneshot::Sender<Result<ToolOutput, ToolError>>,
+    /// What lasts as long as the client is awaited.
+    held: Option<Box<dyn Any + Send + Sync>>,
 }
 
 impl ClientCall {
+    /// Keeps something until the call is answered or given up.
+    pub(crate) fn hold(&mut self, what: impl Any + Send + Sync) {
+        self.held = Some(Box::new(what));
+    }
+
     /// Gives the answer. Nobody may be waiting any more; then it is dropped.
     pub fn answer(self, answer: Result<ToolOutput, ToolError>) {
+        drop(self.held);
         let _ = self.answer.send(answer);
     }
 
@@ -63,7 +71,13 @@ impl Invoke for ToClient {
         Box::pin(async move {
             let (answer, answered) = oneshot::channel();
             let name = invocation.tool.id.name().to_owned();
-            let call = ClientCall { call_id: invocation.call_id, name: name.clone(), args: invocation.args, answer };
+            let call = ClientCall {
+                call_id: invocation.call_id,
+                name: name.clone(),
+                args: invocation.args,
+                answer,
+                held: None,
+            };
             let gone =
                 || ToolError::new(ToolErrorCode::ToolUnavailable, format!("the client that runs {name} is gone"));
             calls.send(call).await.map_err(|_| gone())?;

@@ -16,11 +16,11 @@ const tools = [{ type: 'function', function: weather }];
 const ask = (content) => [{ role: 'user', content }];
 
 // Answers every call of the client's own tool until there is a text; gives it with the number of calls in each message.
-async function converse(text, stream) {
+async function converse(text, stream, model = 'mock:code') {
   const messages = ask(text);
   const calls = [];
   for (let turn = 0; turn < 5; turn++) {
-    const body = { model: 'mock:code', messages, tools };
+    const body = { model, messages, tools };
     const answer = stream
       ? await client.chat.completions.stream(body).finalChatCompletion()
       : await client.chat.completions.create(body);
@@ -33,6 +33,16 @@ async function converse(text, stream) {
       messages.push({ role: 'tool', tool_call_id: call.id, content: `${text}: sun in ${city}` });
     }
   }
+}
+
+async function respond(text, model) {
+  const tools = [{ type: 'function', ...weather, strict: false }];
+  const items = ask(text);
+  const answer = await client.responses.create({ model, input: items, tools });
+  const call = answer.output.at(-1);
+  items.push(...answer.output, { type: 'function_call_output', call_id: call.call_id, output: 'sun' });
+  const final = await client.responses.create({ model, input: items, tools });
+  return [call.type, call.name, JSON.parse(call.arguments), final.output_text, final.usage.total_tokens > 0];
 }
 
 const all = {
@@ -57,14 +67,17 @@ const all = {
   tools: () => converse('tools'),
   tools_streamed: () => converse('streamed tools', true),
   parallel: () => Promise.all(['one', 'two'].map((which) => converse(`parallel ${which}`))),
-  async responses() {
+  responses: () => respond('responses', 'mock:code'),
+  agent_tools: () => converse('agent programs', false, 'mock:code+agent'),
+  agent_tools_streamed: () => converse('agent streams', true, 'mock:direct+agent'),
+  agent_responses: () => respond('agent responses', 'mock:direct+agent'),
+  async agent_responses_streamed() {
     const tools = [{ type: 'function', ...weather, strict: false }];
-    const items = ask('responses');
-    const answer = await client.responses.create({ model: 'mock:code', input: items, tools });
-    const call = answer.output.at(-1);
-    items.push(...answer.output, { type: 'function_call_output', call_id: call.call_id, output: 'sun' });
-    const final = await client.responses.create({ model: 'mock:code', input: items, tools });
-    return [call.type, call.name, JSON.parse(call.arguments), final.output_text, final.usage.total_tokens > 0];
+    const events = client.responses.stream({ model: 'mock:direct+agent', input: 'agent responses streamed', tools });
+    const done = [];
+    for await (const event of events) if (event.type === 'response.output_item.done') done.push(event.item.type);
+    const call = (await events.finalResponse()).output.at(-1);
+    return [done, call.name, JSON.parse(call.arguments), call.call_id.startsWith('call_')];
   },
   async responses_streamed() {
     const events = client.responses.stream({ model: 'mock:code', input: 'streamed responses' });

@@ -44,15 +44,15 @@ def stream():
     return ["".join(said), ends, usage.prompt_tokens > 0]
 
 
-def converse(text, stream=False):
+def converse(text, stream=False, model="mock:code"):
     """Answers every call of the client's own tool until there is a text; gives it with the number of calls in each message."""
     messages, calls = ask(text), []
     for _ in range(5):
         if stream:
-            with client.chat.completions.stream(model="mock:code", messages=messages, tools=TOOLS) as events:
+            with client.chat.completions.stream(model=model, messages=messages, tools=TOOLS) as events:
                 message = events.get_final_completion().choices[0].message
         else:
-            message = client.chat.completions.create(model="mock:code", messages=messages, tools=TOOLS).choices[0].message
+            message = client.chat.completions.create(model=model, messages=messages, tools=TOOLS).choices[0].message
         if not message.tool_calls:
             return [message.content, calls]
         calls.append(len(message.tool_calls))
@@ -77,14 +77,34 @@ def parallel():
     return asyncio.run(both())
 
 
-def responses():
+def agent_tools():
+    return converse("agent programs", model="mock:code+agent")
+
+
+def agent_tools_streamed():
+    return converse("agent streams", stream=True, model="mock:direct+agent")
+
+
+def agent_responses():
+    return responses("agent responses", "mock:direct+agent")
+
+
+def agent_responses_streamed():
     tools = [{"type": "function", **WEATHER, "strict": False}]
-    items = ask("responses")
-    answer = client.responses.create(model="mock:code", input=items, tools=tools)
+    with client.responses.stream(model="mock:direct+agent", input="agent responses streamed", tools=tools) as events:
+        done = [event.item.type for event in events if event.type == "response.output_item.done"]
+        call = events.get_final_response().output[-1]
+    return [done, call.name, json.loads(call.arguments), call.call_id.startswith("call_")]
+
+
+def responses(text="responses", model="mock:code"):
+    tools = [{"type": "function", **WEATHER, "strict": False}]
+    items = ask(text)
+    answer = client.responses.create(model=model, input=items, tools=tools)
     call = answer.output[-1]
     items += [item.to_dict() for item in answer.output]
     items.append({"type": "function_call_output", "call_id": call.call_id, "output": "sun"})
-    final = client.responses.create(model="mock:code", input=items, tools=tools)
+    final = client.responses.create(model=model, input=items, tools=tools)
     return [call.type, call.name, json.loads(call.arguments), final.output_text, final.usage.total_tokens > 0]
 
 

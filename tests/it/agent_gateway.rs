@@ -8,7 +8,7 @@ use toolbridge::{
     telemetry::Event,
 };
 
-use crate::gateway::{Bench, Parts};
+use crate::gateway::{Bench, Parts, text, weather_tool, with_tools};
 
 const MODEL: &str = "mock+agent";
 
@@ -123,7 +123,7 @@ async fn a_limit_is_told_with_what_was_done_and_a_provider_that_fails_is_a_probl
 #[tokio::test]
 async fn what_the_loop_can_not_take_is_refused_before_anything_happens() {
     let bench = Bench::new([]).await;
-    let tool = json!({ "type": "function", "function": { "name": "mine", "parameters": { "type": "object" } } });
+    let tool = json!({ "type": "web_search" });
     let user = |content: Value| json!({ "role": "user", "content": content });
     for (body, param) in [
         (json!({ "model": MODEL, "messages": [user(json!("x"))], "tools": [tool] }), "tools"),
@@ -195,4 +195,173 @@ async fn a_key_has_its_role_and_its_own_preferences() {
         bench.asked().iter().map(|request| request.offered().contains(&"app__add".to_owned())).collect();
     assert_eq!(offered, [true, true, false], "a reader is not offered what may write");
     assert!(system_of(&bench, 2).contains("Forbidden: changing anything."));
+}
+
+/// The model asks for the weather in these cities, each a call of the client's own tool.
+fn asks(cities: &[&str]) -> Step {
+    Step::call(cities.iter().map(|city| ("get_weather", json!({ "city": city }))))
+}
+
+/// The same request again, with the answers to the calls about the cities that the client knows behind it.
+fn answered(body: &Value, answer: &Value, known: &[&str]) -> Value {
+    let message = answer["choices"][0]["message"].clone();
+    let calls = message["tool_calls"].as_array().unwrap().clone();
+    let mut body = body.clone();
+    let messages = body["messages"].as_array_mut().unwrap();
+    messages.push(message);
+    for call in calls {
+        let city: Value = serde_json::from_str(call["function"]["arguments"].as_str().unwrap()).unwrap();
+        let city = city["city"].as_str().unwrap();
+        if known.contains(&city) {
+            messages.push(json!({ "role": "tool", "tool_call_id": call["id"], "content": sun(city) }));
+        }
+    }
+    body
+}
+
+fn sun(city: &str) -> String {
+    format!("sun in {city}")
+}
+
+fn told(bench: &Bench) -> Vec<String> {
+    let asked = bench.asked();
+    let messages = asked.last().unwrap().body["messages"].as_array().unwrap().clone();
+    let answers = messages.into_iter().filter(|message| message["role"] == "tool");
+    answers.map(|message| message["content"].as_str().unwrap().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn calls_of_the_clients_tools_leave_together_and_the_loop_goes_on_where_it_was() {
+    let bench = Bench::new([calls_add(), asks(&["Oslo", "Rome"]), Step::say("Sun in both.")]).await;
+    let body = with_tools(chat("mock:direct+agent", "Add, then look at the weather"), json!([weather_tool()]));
+    let response = bench.request("/v1/chat/completions").json(&body).send().await.unwrap();
+    let session = response.headers()["x-toolbridge-session"].clone();
+    let paused: Value = response.json().await.unwrap();
+    let choice = &paused["choices"][0];
+    assert_eq!((&choice["finish_reason"], &choice["message"]["content"]), (&json!("tool_calls"), &Value::Null));
+    let named: Vec<_> =
+        choice["message"]["tool_calls"].as_array().unwrap().iter().map(|call| &call["function"]).collect();
+    assert_eq!(
+        named,
+        [
+            &json!({ "name": "get_weather", "arguments": "{\"city\":\"Oslo\"}" }),
+            &json!({ "name": "get_weather", "arguments": "{\"city\":\"Rome\"}" })
+        ]
+    );
+    assert_eq!(paused["toolbridge"]["agent"], json!({ "state": "waiting_for_observation", "turns": 2 }));
+    assert_eq!(bench.asked().len(), 2, "no model is asked while the client is awaited");
+
+    let response =
+        bench.request("/v1/chat/completions").json(&answered(&body, &paused, &["Oslo", "Rome"])).send().await.unwrap();
+    assert_eq!(response.headers()["x-toolbridge-session"], session);
+    let answer: Value = response.json().await.unwrap();
+    assert_eq!(text(&answer), "Sun in both.");
+    assert_eq!(told(&bench), ["42", "sun in Oslo", "sun in Rome"]);
+    let asked = bench.asked();
+    let summed: u64 = [&paused, &answer].map(|answer| answer["usage"]["prompt_tokens"].as_u64().unwrap()).iter().sum();
+    let spent = answer["toolbridge"]["agent"]["turns"].as_u64().unwrap();
+    assert_eq!((asked.len(), spent), (3, 3));
+    let rows = bench.rows().await;
+    let ends: Vec<_> = rows
+        .iter()
+        .filter_map(|event| match event {
+            Event::AgentEnd(end) => Some(end),
+            _ => None,
+        })
+        .collect();
+    assert_eq!((ends.len(), ends[0].reason.as_str(), ends[0].tokens.input), (1, "completed", summed));
+    let called: Vec<_> = rows
+        .iter()
+        .filter_map(|event| match event {
+            Event::AgentStep(step) if !step.called.is_empty() => Some(step.called[0].as_str()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(called, ["openclaw:app:add", "client:client:get_weather", "client:client:get_weather"]);
+}
+
+#[tokio::test]
+async fn a_program_of_the_loop_waits_for_the_client_and_what_is_not_answered_has_failed() {
+    let code = "const asks = ['Oslo', 'Rome'].map((city) => openclaw.tools.call('get_weather', {city}));
+        return (await Promise.allSettled(asks)).map((one) => one.value?.result.details ?? one.reason.code)";
+    let bench = Bench::new([Step::call([("tool_search_code", json!({ "code": code }))]), Step::say("Half.")]).await;
+    let body = with_tools(chat("mock:code+agent", "Look at the weather"), json!([weather_tool()]));
+    let paused = bench.chat(&body).await;
+    assert_eq!(text(&bench.chat(&answered(&body, &paused, &["Oslo"])).await), "Half.");
+    assert_eq!(told(&bench), ["[\"sun in Oslo\",\"tool_unavailable\"]"]);
+}
+
+#[tokio::test]
+async fn the_loops_clocks_stand_still_while_the_client_works() {
+    let mut parts = Parts { script: vec![asks(&["Oslo"]), Step::say("Sun.")], ..Parts::default() };
+    parts.options.agent.tool_timeout = std::time::Duration::from_secs(1);
+    parts.options.agent.wall_time = std::time::Duration::from_secs(2);
+    let bench = Bench::of(parts).await;
+    let body = with_tools(chat("mock:direct+agent", "Look"), json!([weather_tool()]));
+    let paused = bench.chat(&body).await;
+    // A client that takes longer than a tool, or the whole task, may.
+    tokio::time::sleep(std::time::Duration::from_millis(2_500)).await;
+    let answer = bench.chat(&answered(&body, &paused, &["Oslo", "Rome"])).await;
+    assert_eq!((text(&answer), &answer["toolbridge"]["agent"]["reason"]), ("Sun.", &json!("completed")));
+}
+
+#[tokio::test]
+async fn an_id_that_nobody_waits_under_any_more_is_told_to_a_new_loop_with_the_clients_answer() {
+    let mut parts =
+        Parts { script: vec![asks(&["Oslo"]), Step::say("stolen?"), Step::say("mine")], ..Parts::default() };
+    parts.options.keys = ["key-one-of-two", "key-two-of-two"].map(|key| GatewayKey::new(Secret::new(key))).to_vec();
+    let bench = Bench::of(parts).await;
+    let post = async |key: &str, body: &Value| -> Value {
+        let request = bench.request("/v1/chat/completions").bearer_auth(key).json(body);
+        request.send().await.unwrap().json().await.unwrap()
+    };
+    let body = with_tools(chat("mock:direct+agent", "Look"), json!([weather_tool()]));
+    let paused = post("key-one-of-two", &body).await;
+    let resumed = answered(&body, &paused, &["Oslo", "Rome"]);
+    assert_eq!(text(&post("key-two-of-two", &resumed).await), "stolen?");
+    let messages = bench.asked()[1].body["messages"].as_array().unwrap().clone();
+    assert_eq!(
+        (messages.len(), &messages[1], &messages[3]),
+        (4, &messages[3], &json!({ "role": "user", "content": "Look" }))
+    );
+    assert_eq!(
+        messages[2]["content"],
+        "I had begun and called tools of the client:\nget_weather {\"city\":\"Oslo\"}\nerror[aborted]: the program that made \
+         this call waits no more (it expired, or toolbridge was started anew); what it had done until then stands\nhint: run the \
+         rest again if it is still needed\nThe client's answer was: sun in Oslo"
+    );
+    assert_eq!(text(&post("key-one-of-two", &resumed).await), "mine");
+    assert_eq!(told(&bench), ["sun in Oslo"]);
+}
+
+#[tokio::test]
+async fn whoever_asks_for_something_else_ends_the_loop_that_waits() {
+    let bench = Bench::new([asks(&["Oslo"]), Step::say("Hello.")]).await;
+    let body = with_tools(chat("mock:direct+agent", "Look"), json!([weather_tool()]));
+    let paused = bench.chat(&body).await;
+    let mut other = answered(&body, &paused, &["Oslo", "Rome"]);
+    other["messages"].as_array_mut().unwrap().push(json!({ "role": "user", "content": "Never mind. Say hello." }));
+    assert_eq!(text(&bench.chat(&other).await), "Hello.");
+    assert_eq!(told(&bench), Vec::<String>::new());
+    let rows = bench.rows().await;
+    let mut ends: Vec<_> = rows
+        .iter()
+        .filter_map(|event| match event {
+            Event::AgentEnd(end) => Some(end.reason.as_str()),
+            _ => None,
+        })
+        .collect();
+    ends.sort_unstable();
+    assert_eq!(ends, ["aborted", "completed"]);
+}
+
+#[tokio::test]
+async fn too_many_loops_that_wait_are_refused_to_their_models() {
+    let mut parts = Parts { script: vec![asks(&["Oslo"]), asks(&["Rome"]), Step::say("Without.")], ..Parts::default() };
+    parts.options.max_suspended_runs = 1;
+    let bench = Bench::of(parts).await;
+    let body = with_tools(chat("mock:direct+agent", "Look"), json!([weather_tool()]));
+    bench.chat(&body).await;
+    assert_eq!(text(&bench.chat(&body).await), "Without.");
+    assert!(told(&bench)[0].contains("too many programs wait for their clients"), "{:?}", told(&bench));
 }

@@ -19,6 +19,7 @@ const KEY: &str = "the-key-of-the-gateway";
 /// What the stand-in for a model does for each scenario: the one that fits the words of the question.
 fn script_of_all() -> Vec<Step> {
     let program = |code: &str| Step::call([("tool_search_code", json!({ "code": code }))]);
+    let asks = |cities: &[&str]| Step::call(cities.iter().map(|city| ("get_weather", json!({ "city": city }))));
     let sum = "return (await openclaw.tools.call('add', {a: 2, b: 40})).result.details";
     let both =
         "const all = await Promise.all(['Oslo', 'Rome'].map((city) => openclaw.tools.call('get_weather', {city})));
@@ -31,6 +32,10 @@ fn script_of_all() -> Vec<Step> {
         ("streamed tools", vec![program(both), program(one), Step::say("Sun in both, I asked twice.")]),
         ("parallel one", vec![program(one), Step::say("one has sun")]),
         ("parallel two", vec![program(one), Step::say("two has sun")]),
+        ("agent programs", vec![program(both), program(one), Step::say("Sun in both, I asked twice.")]),
+        ("agent streams", vec![asks(&["Oslo", "Rome"]), Step::say("Sun, as asked directly.")]),
+        ("agent responses", vec![asks(&["Oslo"]), Step::say("Sun.")]),
+        ("agent responses streamed", vec![asks(&["Oslo"])]),
         ("responses", vec![program(one), Step::say("Sun.")]),
         ("streamed responses", vec![program(sum), Step::say("It is 42.")]),
         ("errors", vec![Step::fail(429), Step::fail(500)]),
@@ -52,12 +57,16 @@ async fn bench() -> Bench {
     Bench::of(parts).await
 }
 
-const SCENARIOS: [&str; 11] = [
+const SCENARIOS: [&str; 15] = [
     "chat",
     "stream",
     "tools",
     "tools_streamed",
     "parallel",
+    "agent_tools",
+    "agent_tools_streamed",
+    "agent_responses",
+    "agent_responses_streamed",
     "responses",
     "responses_streamed",
     "errors",
@@ -86,6 +95,10 @@ fn expected(names: [&str; 5]) -> Value {
         "tools": ["Sun in both.", [2]],
         "tools_streamed": ["Sun in both, I asked twice.", [2, 1]],
         "parallel": [["one has sun", [1]], ["two has sun", [1]]],
+        "agent_tools": ["Sun in both, I asked twice.", [2, 1]],
+        "agent_tools_streamed": ["Sun, as asked directly.", [2]],
+        "agent_responses": ["function_call", "get_weather", { "city": "Oslo" }, "Sun.", true],
+        "agent_responses_streamed": [["function_call"], "get_weather", { "city": "Oslo" }, true],
         "responses": ["function_call", "get_weather", { "city": "Oslo" }, "Sun.", true],
         "responses_streamed": ["It is 42.", "It is 42."],
         "errors": [

@@ -1,7 +1,7 @@
-//! The time that one task may take. It stands still while a person is awaited.
+//! The time that one task may take. It stands still while a person or a client is awaited.
 
 use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -25,21 +25,36 @@ pub(super) struct WallClock {
 struct Pauses {
     over: Duration,
     since: Option<Instant>,
+    /// How many are awaited at this moment.
+    open: usize,
 }
 
 /// While it lives, the clock stands still.
 #[derive(Debug)]
-pub(super) struct Pause<'c>(&'c WallClock);
+pub(super) struct Pause(Arc<WallClock>);
+
+/// Clocks that stand still together.
+#[derive(Debug, Clone)]
+pub(super) struct Clocks(pub(super) [Arc<WallClock>; 2]);
+
+impl Clocks {
+    pub(super) fn pause(&self) -> [Pause; 2] {
+        self.0.each_ref().map(WallClock::pause)
+    }
+}
 
 impl WallClock {
     pub(super) fn start(budget: Duration) -> Self {
         Self { budget, started: Instant::now(), pauses: Mutex::default(), resumed: Notify::new() }
     }
 
-    /// Stops it, if it runs. Questions are asked one at a time.
-    pub(super) fn pause(&self) -> Pause<'_> {
-        self.pauses().since.get_or_insert_with(Instant::now);
-        Pause(self)
+    /// Stops it, if it runs.
+    pub(super) fn pause(self: &Arc<Self>) -> Pause {
+        let mut pauses = self.pauses();
+        pauses.since.get_or_insert_with(Instant::now);
+        pauses.open += 1;
+        drop(pauses);
+        Pause(self.clone())
     }
 
     /// Since the start, with all pauses.
@@ -73,9 +88,13 @@ impl WallClock {
     }
 }
 
-impl Drop for Pause<'_> {
+impl Drop for Pause {
     fn drop(&mut self) {
         let mut pauses = self.0.pauses();
+        pauses.open = pauses.open.saturating_sub(1);
+        if pauses.open > 0 {
+            return;
+        }
         if let Some(since) = pauses.since.take() {
             pauses.over += since.elapsed();
         }
@@ -92,11 +111,13 @@ mod tests {
 
     #[tokio::test]
     async fn a_clock_that_stands_still_does_not_run_out_and_goes_on_afterwards() {
-        let clock = WallClock::start(Duration::ZERO);
+        let clock = Arc::new(WallClock::start(Duration::ZERO));
         assert_eq!(clock.expired().now_or_never(), Some(()));
-        let pause = clock.pause();
+        let (pause, another) = (clock.pause(), clock.pause());
         let mut expired = std::pin::pin!(clock.expired());
         assert_eq!(expired.as_mut().now_or_never(), None, "it stands still");
+        drop(another);
+        assert_eq!(expired.as_mut().now_or_never(), None, "one is awaited still");
         drop(pause);
         expired.await;
         assert_eq!(WallClock::start(Duration::MAX).expired().now_or_never(), None);

@@ -9,7 +9,7 @@ use std::{sync::Arc, time::Instant};
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
-use super::{clock::WallClock, state::Signal, trace::Trace};
+use super::{clock::Clocks, state::Signal, trace::Trace};
 use crate::{
     policy::{ApprovalAnswer, ApprovalRequest, Approver, Grant, Role},
     telemetry::{AgentStep, StepKind},
@@ -27,7 +27,7 @@ pub(super) struct Gate {
     pub(super) asks_for_danger: bool,
     pub(super) trace: Arc<Trace>,
     /// Of the loop and of the call; they stand still while the person is awaited.
-    pub(super) clocks: [Arc<WallClock>; 2],
+    pub(super) clocks: Clocks,
     /// Id of the model's call.
     pub(super) call_id: String,
 }
@@ -42,7 +42,7 @@ impl Approver for Gate {
             if gate.trace.signal(Signal::Asked).is_err() {
                 return ApprovalAnswer::Nobody;
             }
-            let _paused = gate.clocks.each_ref().map(|clock| clock.pause());
+            let _paused = gate.clocks.pause();
             let mut question = Question { gate: &gate, request: request.clone(), asked: Instant::now(), answer: None };
             let answer = match &gate.person {
                 Some(person) => person.ask(request).await,

@@ -4,6 +4,7 @@
 //! which [`replay`] runs the same loop again without a provider and without servers. Everything that a tool does goes through
 //! the session, as at every front door. Invariant: a loop always ends, with one [`EndReason`] and with what was done so far.
 
+pub(in crate::gateway) mod between;
 mod breaker;
 mod clock;
 mod compose;
@@ -42,7 +43,7 @@ pub use own::{OWN_TOOLS, REMEMBER, UPDATE_PLAN};
 pub use plan::{Plan, PlanStep, StepStatus};
 pub use provider_model::ProviderModel;
 pub use routing::Routing;
-pub use session_tools::SessionTools;
+pub use session_tools::{ClientSide, SessionTools};
 pub use setup::{AUTO_MODEL, Setup, SetupError, memory, narrowed};
 pub use state::{IllegalMove, MOVES, Machine, Move, Signal, State};
 pub use summary::READ_MORE;

@@ -7,14 +7,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::future::BoxFuture;
 use serde_json::Value;
+use tokio::sync::mpsc;
 
 use super::toolbox::{Observation, Offer, ToolRequest, Toolbox};
 use crate::{
     bridge::{CODE_TOOL, ModeChoice},
     dispatch::RawArguments,
-    gateway::turn::{Asked, Execution, ModeWish, ModelCall, Step, Target, ToolAnswer, TurnTools, Turns},
+    gateway::turn::{Asked, ClientTool, Execution, ModeWish, ModelCall, Step, Target, ToolAnswer, TurnTools, Turns},
     host::Session,
     skills::{SkillStates, Turn},
+    source::client::{self, ClientCall},
     telemetry::Event,
     tool_error::{ToolError, ToolErrorCode},
 };
@@ -29,8 +31,27 @@ pub struct SessionTools {
     strict: bool,
     /// States of single skills that are asked for, until the task begins.
     skills: Mutex<SkillStates>,
+    /// What the client brought, and where its calls go; and the session with what it brought, to be offered.
+    client: Option<(ClientSide, Session)>,
     /// What was offered last. Held for a look-up, never across an await.
     offered: Mutex<Option<Arc<TurnTools>>>,
+}
+
+/// The tools of a client, which makes their calls itself.
+#[derive(Debug, Clone)]
+pub struct ClientSide {
+    /// The tools.
+    pub tools: Vec<ClientTool>,
+    /// Where calls go; the loop goes on when they are answered.
+    pub calls: mpsc::Sender<ClientCall>,
+}
+
+impl ClientSide {
+    /// The session with these tools, and the receiver of their calls.
+    fn join(&self, session: &Session) -> (Session, mpsc::Receiver<ClientCall>) {
+        let (source, receiver) = client::source(self.tools.iter().map(ClientTool::definition).collect());
+        (session.with_sources(vec![Arc::new(source)]), receiver)
+    }
 }
 
 impl SessionTools {
@@ -43,8 +64,18 @@ impl SessionTools {
         context_window: Option<u64>,
         strict: bool,
     ) -> Self {
-        let skills = Mutex::default();
-        Self { session, turns, mode, context_window, strict, skills, offered: Mutex::new(None) }
+        let (skills, offered) = (Mutex::default(), Mutex::new(None));
+        Self { session, turns, mode, context_window, strict, skills, client: None, offered }
+    }
+
+    /// The same, with tools of a client.
+    #[must_use]
+    pub fn with_client(self, client: Option<ClientSide>) -> Self {
+        let client = client.map(|client| {
+            let (joined, _) = client.join(&self.session);
+            (client, joined)
+        });
+        Self { client, ..self }
     }
 
     /// The same, with states of single skills for its task.
@@ -69,7 +100,11 @@ impl Toolbox for SessionTools {
     fn offer(&self) -> Offer {
         let mut asked = Asked::default();
         (asked.mode, asked.context_window, asked.strict) = (self.mode, self.context_window, self.strict);
-        let tools = Arc::new(self.turns.tools(&self.session, &asked));
+        let mut session = &self.session;
+        if let Some((client, joined)) = &self.client {
+            (asked.client_tools, session) = (&client.tools, joined);
+        }
+        let tools = Arc::new(self.turns.tools(session, &asked));
         let mut offered = self.offered.lock().unwrap_or_else(PoisonError::into_inner);
         let choice = &tools.choice;
         if offered.as_ref().is_none_or(|before| before.choice != *choice) {
@@ -86,13 +121,26 @@ impl Toolbox for SessionTools {
     fn call(&self, request: ToolRequest) -> BoxFuture<'_, Observation> {
         Box::pin(async move {
             let Some(tools) = self.current() else { return nothing_offered() };
-            let ToolRequest { id, name, args, approver } = request;
+            let ToolRequest { id, name, args, approver, clocks } = request;
             let call = ModelCall { id, name, args: RawArguments::Value(Value::Object(args)) };
-            let mut execution = Execution::start(&self.session, &tools, vec![call], None, Some(&approver));
-            match execution.step().await {
-                Step::Done(answers) => answers.into_iter().next().map_or_else(nothing_offered, observation),
-                // Without a client there is nobody whose call could come back here.
-                Step::Client(_) => nothing_offered(),
+            // Each call has a way to the client of its own, so that only its clocks stand still.
+            let joined = self.client.as_ref().map(|(client, _)| client.join(&self.session));
+            let (session, receiver) = joined.map_or((None, None), |(session, calls)| (Some(session), Some(calls)));
+            let session = session.as_ref().unwrap_or(&self.session);
+            let mut execution = Execution::start(session, &tools, vec![call], receiver, Some(&approver));
+            loop {
+                match execution.step().await {
+                    Step::Done(answers) => return answers.into_iter().next().map_or_else(nothing_offered, observation),
+                    Step::Client(calls) => {
+                        for mut call in calls {
+                            call.hold(clocks.pause());
+                            // Where nobody takes it, it is dropped, and its asker hears that the client is gone.
+                            if let Some((client, _)) = &self.client {
+                                let _ = client.calls.send(call).await;
+                            }
+                        }
+                    }
+                }
             }
         })
     }

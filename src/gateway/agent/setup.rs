@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::{Agent, Listener, Memory, Preferences, ProviderModel, Routing, SessionTools, TaskClass};
+use super::{Agent, ClientSide, Listener, Memory, Preferences, ProviderModel, Routing, SessionTools, TaskClass};
 use crate::{
     config::AgentLoopSettings,
     gateway::{
@@ -29,6 +29,8 @@ pub struct Setup<'a> {
     pub turns: Arc<Turns>,
     /// The mode, when it is not the configured one.
     pub mode: Option<ModeWish>,
+    /// Tools that the caller brings and runs itself.
+    pub client: Option<ClientSide>,
     /// States of single skills that the caller asks for.
     pub skills: SkillStates,
     /// The providers.
@@ -107,7 +109,8 @@ impl Setup<'_> {
             listeners,
             tools: Arc::new(
                 SessionTools::new(session, self.turns, self.mode, model.context_window, strict)
-                    .with_skills(self.skills),
+                    .with_skills(self.skills)
+                    .with_client(self.client),
             ),
             settings,
         })

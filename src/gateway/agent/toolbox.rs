@@ -8,6 +8,7 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use serde_json::{Map, Value};
 
+use super::clock::Clocks;
 use crate::{policy::Approver, tool_error::ToolError};
 
 /// A call of a model, with its arguments read.
@@ -21,6 +22,8 @@ pub struct ToolRequest {
     pub args: Map<String, Value>,
     /// Who is asked for approvals.
     pub approver: Arc<dyn Approver>,
+    /// Stand still while a client is awaited.
+    pub(super) clocks: Clocks,
 }
 
 impl std::fmt::Debug for ToolRequest {

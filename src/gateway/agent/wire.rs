@@ -6,7 +6,11 @@
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
-use super::{AgentOutcome, AgentTask, EndReason};
+use super::{AgentOutcome, AgentTask, EndReason, State};
+use crate::{
+    gateway::api::{Api, VisibleCall, Voice},
+    telemetry::TokensUsed,
+};
 
 /// Why a conversation is no task; the index of the item that is at fault, and the reason.
 pub(in crate::gateway) type NoTask = (usize, &'static str);
@@ -83,29 +87,111 @@ fn beside(outcome: &AgentOutcome) -> Value {
     } })
 }
 
-/// One answer that is told in either API.
-pub(in crate::gateway) struct Answer<'a> {
+/// What every answer begins with.
+pub(in crate::gateway) struct Head {
     /// Unique; its prefix is the API's own.
-    pub(in crate::gateway) id: &'a str,
+    pub(in crate::gateway) id: String,
     /// As the client named it.
-    pub(in crate::gateway) model: &'a str,
+    pub(in crate::gateway) model: String,
     /// Seconds since 1970.
     pub(in crate::gateway) created: u64,
+}
+
+/// One answer that is told in either API.
+pub(in crate::gateway) struct Answer<'a> {
+    pub(in crate::gateway) head: &'a Head,
     pub(in crate::gateway) outcome: &'a AgentOutcome,
+    /// Tokens since the answer before.
+    pub(in crate::gateway) tokens: TokensUsed,
+}
+
+fn chat_usage(tokens: TokensUsed) -> Value {
+    json!({ "prompt_tokens": tokens.input, "completion_tokens": tokens.output, "total_tokens": tokens.input + tokens.output })
+}
+
+fn response_usage(tokens: TokensUsed) -> Value {
+    json!({
+        "input_tokens": tokens.input, "input_tokens_details": { "cached_tokens": 0 },
+        "output_tokens": tokens.output, "output_tokens_details": { "reasoning_tokens": 0 },
+        "total_tokens": tokens.input + tokens.output,
+    })
+}
+
+/// The answer of a loop that waits for the client's calls, whole.
+pub(in crate::gateway) fn paused(
+    head: &Head,
+    api: Api,
+    mut voice: Box<dyn Voice>,
+    calls: Vec<VisibleCall>,
+    tokens: TokensUsed,
+    turn: u64,
+) -> Value {
+    voice.begin_turn();
+    let usage = match api {
+        Api::Chat => {
+            let choice = json!({ "index": 0, "message": { "role": "assistant", "content": null }, "finish_reason": "tool_calls" });
+            voice.read(json!({ "id": format!("chatcmpl-{}", head.id), "created": head.created, "model": head.model, "choices": [choice] }));
+            chat_usage(tokens)
+        }
+        Api::Responses => {
+            voice.read(empty_response(head, "completed"));
+            response_usage(tokens)
+        }
+    };
+    let mut answer = voice.finish(calls, Some(usage));
+    answer["toolbridge"] = json!({ "agent": { "state": State::WaitingForObservation, "turns": turn } });
+    answer
+}
+
+/// The same as events.
+pub(in crate::gateway) fn paused_events(
+    head: &Head,
+    api: Api,
+    mut voice: Box<dyn Voice>,
+    calls: Vec<VisibleCall>,
+    tokens: TokensUsed,
+) -> Vec<Bytes> {
+    voice.begin_turn();
+    let mut events = Vec::new();
+    let usage = match api {
+        Api::Chat => {
+            let choice = json!({ "index": 0, "delta": {}, "finish_reason": null });
+            events.extend(voice.feed(json!({
+                "id": format!("chatcmpl-{}", head.id), "created": head.created, "model": head.model, "choices": [choice],
+            })));
+            chat_usage(tokens)
+        }
+        Api::Responses => {
+            for kind in ["response.created", "response.in_progress"] {
+                events.extend(voice.feed(json!({ "type": kind, "response": empty_response(head, "in_progress") })));
+            }
+            let response = empty_response(head, "completed");
+            events.extend(voice.feed(json!({ "type": "response.completed", "response": response })));
+            voice.end_turn();
+            response_usage(tokens)
+        }
+    };
+    events.extend(voice.finish_stream(calls, Some(usage)));
+    events
+}
+
+fn empty_response(head: &Head, status: &str) -> Value {
+    json!({
+        "id": format!("resp_{}", head.id), "object": "response", "created_at": head.created, "model": head.model, "status": status,
+        "error": null, "incomplete_details": null, "instructions": null, "metadata": {}, "output": [],
+        "parallel_tool_calls": true, "tool_choice": "auto", "tools": [], "temperature": null, "top_p": null, "usage": null,
+    })
 }
 
 impl Answer<'_> {
     /// Of `/chat/completions`, whole.
     pub(in crate::gateway) fn chat(&self) -> Value {
-        let tokens = self.outcome.tokens;
         let reason = if is_limit(self.outcome.reason) { "length" } else { "stop" };
         let message = json!({ "role": "assistant", "content": words(self.outcome), "refusal": null });
         json!({
-            "id": format!("chatcmpl-{}", self.id), "object": "chat.completion", "created": self.created, "model": self.model,
+            "id": format!("chatcmpl-{}", self.head.id), "object": "chat.completion", "created": self.head.created, "model": self.head.model,
             "choices": [{ "index": 0, "message": message, "finish_reason": reason, "logprobs": null }],
-            "usage": {
-                "prompt_tokens": tokens.input, "completion_tokens": tokens.output, "total_tokens": tokens.input + tokens.output,
-            },
+            "usage": chat_usage(self.tokens),
             "toolbridge": beside(self.outcome),
         })
     }
@@ -115,7 +201,7 @@ impl Answer<'_> {
         let whole = self.chat();
         let chunk = |choices: Value| {
             json!({
-                "id": whole["id"], "object": "chat.completion.chunk", "created": self.created, "model": self.model, "choices": choices,
+                "id": whole["id"], "object": "chat.completion.chunk", "created": self.head.created, "model": self.head.model, "choices": choices,
             })
         };
         let choice = &whole["choices"][0];
@@ -136,28 +222,21 @@ impl Answer<'_> {
 
     /// Of `/responses`, whole.
     pub(in crate::gateway) fn response(&self) -> Value {
-        let tokens = self.outcome.tokens;
         let limit = is_limit(self.outcome.reason);
         let status = if limit { "incomplete" } else { "completed" };
         let details = if limit { json!({ "reason": "max_output_tokens" }) } else { Value::Null };
-        json!({
-            "id": format!("resp_{}", self.id), "object": "response", "created_at": self.created, "model": self.model,
-            "status": status, "error": null, "incomplete_details": details, "instructions": null, "metadata": {},
-            "output": [self.item("completed", &words(self.outcome))],
-            "parallel_tool_calls": true, "tool_choice": "auto", "tools": [], "temperature": null, "top_p": null,
-            "usage": {
-                "input_tokens": tokens.input, "input_tokens_details": { "cached_tokens": 0 },
-                "output_tokens": tokens.output, "output_tokens_details": { "reasoning_tokens": 0 },
-                "total_tokens": tokens.input + tokens.output,
-            },
-            "toolbridge": beside(self.outcome),
-        })
+        let mut response = empty_response(self.head, status);
+        response["incomplete_details"] = details;
+        response["output"] = json!([self.item("completed", &words(self.outcome))]);
+        response["usage"] = response_usage(self.tokens);
+        response["toolbridge"] = beside(self.outcome);
+        response
     }
 
     fn item(&self, status: &str, text: &str) -> Value {
         let content = if text.is_empty() { json!([]) } else { json!([part(text)]) };
         json!({
-            "id": format!("msg_{}", self.id), "type": "message", "status": status, "role": "assistant", "content": content,
+            "id": format!("msg_{}", self.head.id), "type": "message", "status": status, "role": "assistant", "content": content,
         })
     }
 
@@ -173,7 +252,7 @@ impl Answer<'_> {
             begun.insert("incomplete_details".to_owned(), Value::Null);
             begun.shift_remove("toolbridge");
         }
-        let place = json!({ "item_id": format!("msg_{}", self.id), "output_index": 0, "content_index": 0 });
+        let place = json!({ "item_id": format!("msg_{}", self.head.id), "output_index": 0, "content_index": 0 });
         let at = |more: Value| merged(&place, &more);
         let end = if whole["status"] == "incomplete" { "response.incomplete" } else { "response.completed" };
         let events = [

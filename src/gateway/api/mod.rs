@@ -319,6 +319,21 @@ impl Api {
         }
     }
 
+    /// The calls that an item of the conversation holds, as texts: name and arguments.
+    pub(crate) fn called_texts(self, item: &Value) -> Vec<String> {
+        let text = |call: &Value| {
+            let part = |key: &str| call.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+            format!("{} {}", part("name"), part("arguments"))
+        };
+        match self {
+            Self::Chat => {
+                let calls = item.get("tool_calls").and_then(Value::as_array).into_iter().flatten();
+                calls.filter_map(|call| call.get("function").map(text)).collect()
+            }
+            Self::Responses => (kind(item) == Some("function_call")).then(|| text(item)).into_iter().collect(),
+        }
+    }
+
     /// The id of the call that an item answers.
     pub(crate) fn answered_id(self, item: &Value) -> Option<&str> {
         match self {

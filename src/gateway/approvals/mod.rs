@@ -60,8 +60,27 @@ pub(super) struct Asker {
     pub(super) session: Session,
     /// The session's name, if its client named it: later requests may take up its answers.
     pub(super) conversation: Option<String>,
-    /// The client's stream, if it is there and as long as it is.
-    pub(super) out: Option<mpsc::WeakSender<Piece>>,
+    /// The client's stream.
+    pub(super) out: Stream,
+}
+
+/// The stream of whichever request waits, if it has one and as long as it is there. Shared with a loop that outlives a request;
+/// held to be read or set.
+#[derive(Clone, Default)]
+pub(super) struct Stream(Arc<Mutex<Option<mpsc::WeakSender<Piece>>>>);
+
+impl Stream {
+    pub(super) fn set(&self, out: Option<&mpsc::Sender<Piece>>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = out.map(mpsc::Sender::downgrade);
+    }
+
+    fn comment(&self, text: &str) {
+        let out = self.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref().and_then(mpsc::WeakSender::upgrade);
+        if let Some(out) = out {
+            // A client that is slow to read has enough to read already.
+            let _ = out.try_send(Piece::Events(vec![Bytes::from(format!(": {text}\n\n"))]));
+        }
+    }
 }
 
 /// Where a question stands.
@@ -167,7 +186,7 @@ impl Approvals {
         let id = format!("apr_{}", random_hex());
         entries.push_back(Entry {
             id: id.clone(),
-            asker: Asker { out: None, ..asker.clone() },
+            asker: Asker { out: Stream::default(), ..asker.clone() },
             asked: now,
             asked_at: SystemTime::now(),
             until: now + Duration::from_millis(request.timeout_ms),
@@ -394,11 +413,7 @@ impl Approver for Asker {
                 Placed::Waits(id, receiver) => (id, receiver),
             };
             let waiting = Waiting { approvals: asker.approvals.clone(), id };
-            if let Some(out) = asker.out.as_ref().and_then(mpsc::WeakSender::upgrade) {
-                // A client that is slow to read has enough to read already.
-                let comment = format!(": waiting for approval {}\n\n", waiting.id);
-                let _ = out.try_send(Piece::Events(vec![Bytes::from(comment)]));
-            }
+            asker.out.comment(&format!("waiting for approval {}", waiting.id));
             let said = if wait >= timeout || !again {
                 Ok((&mut receiver).await)
             } else {

@@ -22,7 +22,7 @@ use crate::{
         self, CODE_TOOL, CONTROL_NAMES, Mode, ModeChoice, ModeInput, Names, SchemaTokens, code_tool_description,
         code_tool_input, structured_tools,
     },
-    catalog::{Selected, Tool, ToolId, View},
+    catalog::{Selected, Tool, ToolDefinition, ToolId, View},
     config::{BridgeMode, Enabled, ToolSearchSettings},
     host::Session,
 };
@@ -93,6 +93,18 @@ pub struct ClientTool {
     pub parameters: Value,
     /// `strict`, as the client gave it.
     pub strict: Option<bool>,
+}
+
+impl ClientTool {
+    /// The tool as it joins the catalog.
+    pub(crate) fn definition(&self) -> ToolDefinition {
+        ToolDefinition {
+            name: self.name.clone(),
+            description: self.description.clone(),
+            input_schema: self.parameters.clone().into(),
+            ..ToolDefinition::default()
+        }
+    }
 }
 
 /// What a declared name stands for.

@@ -14,7 +14,7 @@ use super::{End, Engine, MAX_PROBLEM_CHARS, Offered, name_of, names};
 use crate::{
     gateway::agent::{
         breaker::EndReason,
-        clock::WallClock,
+        clock::{Clocks, WallClock},
         compose::Turn,
         gate::Gate,
         model::{ModelCall, Reply},
@@ -63,11 +63,12 @@ impl Engine<'_> {
             let own = offered.own.contains(&name);
             let limit = if agent.tools.takes_a_program(name) { Duration::MAX } else { agent.settings.tool_timeout };
             let own_clock = Arc::new(WallClock::start(limit));
+            let clocks = Clocks([clock.clone(), own_clock.clone()]);
             let gate = Gate {
                 person: agent.person.clone(),
                 asks_for_danger: agent.settings.danger_gate,
                 trace: self.trace.clone(),
-                clocks: [clock.clone(), own_clock.clone()],
+                clocks: clocks.clone(),
                 call_id: prepared.call.id.clone(),
             };
             let request = prepared.args.as_ref().ok().filter(|_| !own).map(|args| ToolRequest {
@@ -75,6 +76,7 @@ impl Engine<'_> {
                 name: name.to_owned(),
                 args: args.clone(),
                 approver: Arc::new(gate),
+                clocks,
             });
             let (cancel, clock) = (&cancel, &clock);
             calls.push_back(async move {
