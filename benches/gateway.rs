@@ -1,8 +1,8 @@
 //! What a request to a model costs more through `toolbridge gateway` than straight to the provider: `cargo bench --bench gateway`;
 //! and whether 200 sessions at once go well for a minute: `cargo bench --bench gateway -- --minute`.
 //!
-//! The provider is the stand-in for a model, as fast as one can be, so that what is measured is the way to it. Requests
-//! alternate between the ways. Prints tables and writes the same figures to `target/bench/gateway.json`.
+//! The provider is the stand-in for a model, as fast as one can be, so that what is measured is the way to it: each way through
+//! is compared with the same request sent straight, tools and all. Requests alternate between the ways. Prints tables and writes the same figures to `target/bench/gateway.json`.
 
 #![allow(clippy::disallowed_methods)] // servers are started from outside
 
@@ -17,6 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use bytes::Bytes;
 use serde_json::{Value, json};
 use toolbridge::mock_provider::{MockOptions, MockProvider, Step};
 
@@ -25,11 +26,21 @@ const TOOLBRIDGE: &str = env!("CARGO_BIN_EXE_toolbridge");
 const REQUESTS: usize = 2_000;
 /// Most that the way through may add, at the median.
 const GOAL: Duration = Duration::from_micros(500);
+/// Requests in a row over which the gateway's processor time is read; the system counts it in steps of 10 ms.
+const CPU_REQUESTS: usize = 1_000;
 /// Sessions at once, and for how long.
 const SESSIONS: usize = 200;
 const MINUTE: Duration = Duration::from_mins(1);
 /// Tools behind the bridge.
 const TOOLS: usize = 200;
+
+/// Name, description and schema of one of the tools.
+fn tool(number: usize) -> (String, String, Value) {
+    let subject = json!({ "type": "string", "description": "What it is about." });
+    let properties = json!({ "subject": subject, "count": { "type": "integer" } });
+    let schema = json!({ "type": "object", "properties": properties, "required": ["subject"] });
+    (format!("archive_record_{number}"), format!("Archive one record of kind {number} with its subject."), schema)
+}
 
 /// The gateway as a process; ended when dropped.
 struct Gateway {
@@ -44,13 +55,9 @@ impl Gateway {
         std::fs::create_dir_all(&folder).expect("a folder");
         let tools: Vec<Value> = (0..TOOLS)
             .map(|number| {
-                let properties = json!({ "subject": { "type": "string", "description": "What it is about." }, "count": { "type": "integer" } });
-                json!({
-                    "name": format!("archive_record_{number}"),
-                    "description": format!("Archive one record of kind {number} with its subject."),
-                    "inputSchema": { "type": "object", "properties": properties, "required": ["subject"] },
-                    "behaviour": { "kind": "canned", "result": { "archived": number } },
-                })
+                let (name, description, schema) = tool(number);
+                let behaviour = json!({ "kind": "canned", "result": { "archived": number } });
+                json!({ "name": name, "description": description, "inputSchema": schema, "behaviour": behaviour })
             })
             .collect();
         let catalog = folder.join("catalog.json");
@@ -87,14 +94,25 @@ fn question(model: &str, stream: bool, text: &str) -> Value {
     json!({ "model": model, "stream": stream, "messages": [{ "role": "user", "content": text }] })
 }
 
-async fn timed(client: &reqwest::Client, base: &str, body: &Value) -> Duration {
+async fn timed(client: &reqwest::Client, base: &str, body: &Bytes) -> Duration {
+    let request = client.post(format!("{base}/chat/completions")).header("content-type", "application/json");
+    let request = request.body(body.clone());
     let started = Instant::now();
-    let response = client.post(format!("{base}/chat/completions")).json(body).send().await.expect("an answer");
+    let response = request.send().await.expect("an answer");
     let status = response.status();
     let text = response.bytes().await.expect("a whole answer");
     let took = started.elapsed();
     assert!(status.is_success(), "{status}: {}", String::from_utf8_lossy(&text));
     took
+}
+
+/// Processor time that a process and its ended threads have used, user and system.
+fn cpu_time(process: u32) -> Duration {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).expect("it runs");
+    let fields = stat.rsplit_once(')').expect("a name in parentheses").1;
+    let ticks: u64 =
+        fields.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<u64>().expect("a number")).sum();
+    Duration::from_millis(ticks * 10)
 }
 
 fn percentile(sorted: &[Duration], percent: usize) -> f64 {
@@ -108,35 +126,61 @@ async fn overhead(client: &reqwest::Client) -> Value {
     let gateway = Gateway::start(&provider.url());
     let (straight, through) = (provider.url(), gateway.url.clone());
     let mut figures = Vec::new();
-    println!("{:<34} {:>10} {:>10} {:>14}", "request", "p50 µs", "p99 µs", "added p50 µs");
+    let mut declared = question("mock", false, "Say something short.");
+    let tools = (0..TOOLS).map(tool).map(|(name, description, parameters)| {
+        let function =
+            json!({ "name": format!("bench__{name}"), "description": description, "parameters": parameters });
+        json!({ "type": "function", "function": function })
+    });
+    declared["tools"] = tools.collect();
+    println!("{:<44} {:>10} {:>10} {:>14} {:>10}", "request", "p50 µs", "p99 µs", "added p50 µs", "CPU µs");
     for stream in [false, true] {
+        let plain = |model: &str| question(model, stream, "Say something short.");
+        declared["stream"] = stream.into();
+        // Each way through comes behind the same request sent straight.
         let ways = [
-            ("straight", &straight, "mock"),
-            ("mode code", &through, "mock:code"),
-            ("mode direct, 200 tools", &through, "mock:direct"),
+            ("straight", &straight, plain("mock")),
+            ("mode code", &through, plain("mock:code")),
+            ("straight, 200 tools", &straight, declared.clone()),
+            ("mode direct, 200 tools", &through, plain("mock:direct")),
+            ("mode direct, 200 tools of a client", &through, {
+                let mut brought = declared.clone();
+                brought["model"] = "mock:direct".into();
+                brought
+            }),
         ];
+        let ways = ways.map(|(name, base, body)| (name, base, Bytes::from(body.to_string())));
         let mut taken: Vec<Vec<Duration>> = vec![Vec::with_capacity(REQUESTS); ways.len()];
         for round in 0..REQUESTS + REQUESTS / 10 {
-            for (way, (_, base, model)) in ways.iter().enumerate() {
-                let took = timed(client, base, &question(model, stream, "Say something short.")).await;
+            for (way, (_, base, body)) in ways.iter().enumerate() {
+                let took = timed(client, base, body).await;
                 if round >= REQUESTS / 10 {
                     taken[way].push(took);
                 }
             }
         }
         let mut first = 0.0;
-        for (way, (name, ..)) in ways.iter().enumerate() {
+        for (way, (name, base, body)) in ways.iter().enumerate() {
             taken[way].sort();
             let (p50, p99) = (percentile(&taken[way], 50), percentile(&taken[way], 99));
-            if way == 0 {
+            if name.starts_with("straight") {
                 first = p50;
             }
+            // Latency depends on what else the machine does, processor time hardly.
+            let before = cpu_time(gateway.child.id());
+            for _ in 0..if name.starts_with("straight") { 0 } else { CPU_REQUESTS } {
+                timed(client, base, body).await;
+            }
+            #[expect(clippy::cast_precision_loss, reason = "a thousand")]
+            let cpu = (cpu_time(gateway.child.id()) - before).as_secs_f64() * 1e6 / CPU_REQUESTS as f64;
             let name = format!("{name}{}", if stream { ", streamed" } else { "" });
-            println!("{name:<34} {p50:>10.0} {p99:>10.0} {:>14.0}", p50 - first);
-            figures.push(json!({ "request": name, "p50Us": p50, "p99Us": p99, "addedP50Us": p50 - first }));
+            println!("{name:<44} {p50:>10.0} {p99:>10.0} {:>14.0} {cpu:>10.0}", p50 - first);
+            let added = p50 - first;
+            figures.push(json!({ "request": name, "p50Us": p50, "p99Us": p99, "addedP50Us": added, "cpuUs": cpu }));
         }
     }
-    for figure in figures.iter().filter(|figure| figure["request"].as_str().is_some_and(|name| name.contains("code"))) {
+    let through = |figure: &&Value| figure["request"].as_str().is_some_and(|name| !name.starts_with("straight"));
+    for figure in figures.iter().filter(through) {
         let added = figure["addedP50Us"].as_f64().unwrap_or(f64::MAX);
         let met = if added <= GOAL.as_secs_f64() * 1e6 { "met" } else { "missed" };
         println!(

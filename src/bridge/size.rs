@@ -20,11 +20,30 @@ pub(crate) const CONTROL_NAMES: [&str; 4] = [CODE_TOOL, "tool_search", "tool_des
 pub(crate) struct SchemaTokens {
     /// Tokens of single tools. Held for look-ups and while a catalog is counted, never across an await.
     counted: Mutex<HashMap<ContentHash, u32>>,
+    /// Tokens of whole views, by content. Held for look-ups.
+    totals: Mutex<HashMap<ContentHash, u64>>,
 }
+
+/// Views whose tokens are remembered.
+const MAX_TOTALS: usize = 256;
 
 impl SchemaTokens {
     /// Tokens that all schemas of a view cost, as providers count them: name, description, input schema.
     pub(crate) fn of(&self, view: &View) -> u64 {
+        let totals = || self.totals.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(total) = totals().get(view.content()) {
+            return *total;
+        }
+        let total = self.count(view);
+        let mut totals = totals();
+        if totals.len() >= MAX_TOTALS {
+            totals.clear();
+        }
+        totals.insert(*view.content(), total);
+        total
+    }
+
+    fn count(&self, view: &View) -> u64 {
         let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
         let mut seen = HashMap::with_capacity(view.len());
         let mut total = 0;

@@ -9,8 +9,9 @@ use std::{
 };
 
 use futures::future::BoxFuture;
+use sha2::{Digest, Sha256};
 
-use super::{Annotations, Catalog, Entry, Invocation, Invoke, Tool, ToolDefinition, ToolId, ToolOutput};
+use super::{Annotations, Catalog, ContentHash, Entry, Invocation, Invoke, Tool, ToolDefinition, ToolId, ToolOutput};
 use crate::{
     policy::{Decision, Effect, Gate, Policy, PolicyError, Role, Scope, ScopePolicy},
     source::SourceState,
@@ -33,6 +34,8 @@ pub struct View {
     unavailable: Vec<(String, Arc<str>)>,
     /// The searchable form, made by the first search.
     pub(crate) searchable: OnceLock<Arc<crate::search::View>>,
+    /// See [`View::content`].
+    content: OnceLock<ContentHash>,
 }
 
 /// What a selector found.
@@ -71,7 +74,8 @@ impl View {
         let tools = decisions.iter().flatten().count();
         let unavailable = unavailable(&catalog, &decisions, &scoped, gate.as_deref());
         let (scope, role) = (scoped.scope().clone(), scoped.role());
-        Ok(Self { catalog, policy, scope, role, gate, decisions, tools, unavailable, searchable: OnceLock::new() })
+        let (searchable, content) = (OnceLock::new(), OnceLock::new());
+        Ok(Self { catalog, policy, scope, role, gate, decisions, tools, unavailable, searchable, content })
     }
 
     /// The view of a scope that may see nothing.
@@ -79,7 +83,8 @@ impl View {
         let decisions = vec![None; catalog.entries().len()];
         let role = Role::Reader;
         let unavailable = Vec::new();
-        Self { catalog, policy, scope, role, gate: None, decisions, tools: 0, unavailable, searchable: OnceLock::new() }
+        let (searchable, content) = (OnceLock::new(), OnceLock::new());
+        Self { catalog, policy, scope, role, gate: None, decisions, tools: 0, unavailable, searchable, content }
     }
 
     /// Whether it was made from exactly this catalog under exactly this policy, behind exactly this gate.
@@ -134,6 +139,15 @@ impl View {
             .iter()
             .zip(&self.decisions)
             .filter_map(|(entry, decision)| Some((entry, decision.as_ref()?)))
+    }
+
+    /// SHA-256 over the fingerprints of its tools, in order: equal exactly when the tools are, ids and definitions.
+    pub fn content(&self) -> &ContentHash {
+        self.content.get_or_init(|| {
+            let mut hash = Sha256::new();
+            self.tools().for_each(|(entry, _)| hash.update(entry.tool.fingerprint()));
+            hash.finalize().into()
+        })
     }
 
     /// Resolves a selector: an exact id, else an exact name that only one tool has.

@@ -437,8 +437,9 @@ async fn begin(shared: &Arc<Shared>, api: Api, request: Request, id: &str) -> Re
     let (out, pieces) = if incoming.stream { Some(mpsc::channel(PIECES)).unzip() } else { (None, None) };
     let (shared, request) = (shared.clone(), id.to_owned());
     let stop = shared.stop.clone();
+    let (conversation, chosen) = (None, None);
     let mut job =
-        Job { shared, owner, incoming, session, mode, mode_from, skills, model, request, out, conversation: None };
+        Job { shared, owner, incoming, session, mode, mode_from, skills, model, request, out, conversation, chosen };
     job.prepare();
     let session_id = job.session.id().to_owned();
     let response = match pieces {

@@ -221,9 +221,9 @@ impl Session {
         }
     }
 
-    /// Whether it has a log.
+    /// Whether it has a log, opened yet or not.
     pub fn is_logged(&self) -> bool {
-        self.0.log().is_some()
+        self.0.host.log.is_some() && !self.0.host.read_only_log
     }
 
     /// The limits of its runs.

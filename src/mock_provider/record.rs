@@ -143,28 +143,32 @@ impl Recorder {
         if self.keep {
             state.kept.push(request.clone());
         }
-        let row = json!({
-            "event": "request", "number": request.number, "atMs": request.at_ms, "method": request.method,
-            "path": request.path, "headers": request.headers, "bodyBytes": request.raw.len(), "body": request.body,
-        });
-        state.write(&row);
+        let row = || {
+            json!({
+                "event": "request", "number": request.number, "atMs": request.at_ms, "method": request.method,
+                "path": request.path, "headers": request.headers, "bodyBytes": request.raw.len(), "body": request.body,
+            })
+        };
+        state.write(row);
         request
     }
 
     pub(super) fn ended(&self, request: &RecordedRequest, end: End, status: u16) {
         request.end.store(end as u8, Ordering::Release);
-        let row = json!({
-            "event": "end", "number": request.number, "atMs": self.now_ms(), "status": status, "end": end,
-        });
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).write(&row);
+        let row = || {
+            json!({
+                "event": "end", "number": request.number, "atMs": self.now_ms(), "status": status, "end": end,
+            })
+        };
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).write(row);
     }
 }
 
 impl State {
     /// A row that can not be written any more (the disk is full, say) is missing from the file and nowhere else.
-    fn write(&mut self, row: &Value) {
+    fn write(&mut self, row: impl FnOnce() -> Value) {
         if let Some(file) = &mut self.file {
-            let _ = file.write_all(format!("{row}\n").as_bytes());
+            let _ = file.write_all(format!("{}\n", row()).as_bytes());
         }
     }
 }

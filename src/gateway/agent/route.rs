@@ -24,7 +24,8 @@ use crate::{
         Shared,
         api::{Api, Incoming, VisibleCall, Voice},
         approvals::Stream,
-        engine::{self, Piece},
+        conversation,
+        engine::Piece,
         problem::Problem,
         store::{self, Found, Owner},
         turn::ModeWish,
@@ -111,9 +112,9 @@ impl AgentRequest {
         }
         let answers = items.iter().filter_map(|item| {
             let id = api.answered_id(item)?.to_owned();
-            Some((id, engine::output(api.answered_content(item))))
+            Some((id, conversation::output(api.answered_content(item))))
         });
-        Some(paused.resume(answers.collect(), engine::unanswered))
+        Some(paused.resume(answers.collect(), conversation::unanswered))
     }
 
     fn begun(self) -> Result<WorkingLoop, Problem> {
@@ -183,7 +184,8 @@ fn task(api: Api, items: &[Value]) -> Result<AgentTask, Problem> {
     let mut task = wire::task(read)
         .map_err(|(index, problem)| Problem::invalid(&format!("{}[{index}]", api.items_key()), problem))?;
     if is_lost {
-        let lines = behind.iter().filter(|item| answered(item)).map(|item| engine::gone(&api.answered_content(item)));
+        let lines =
+            behind.iter().filter(|item| answered(item)).map(|item| conversation::gone(&api.answered_content(item)));
         let calls = behind.iter().flat_map(|item| api.called_texts(item)).collect::<Vec<_>>().join("\n");
         let note =
             format!("I had begun and called tools of the client:\n{calls}\n{}", lines.collect::<Vec<_>>().join("\n"));
@@ -230,7 +232,7 @@ impl Prepared {
                     let visible = paused.visible();
                     match shared.store.pause(owner, paused) {
                         Ok(()) => break (Said::Calls(visible), tokens, turn),
-                        Err(refused) => working = refused.resume(HashMap::new(), engine::too_many),
+                        Err(refused) => working = refused.resume(HashMap::new(), conversation::too_many),
                     }
                 }
             }

@@ -108,10 +108,10 @@ impl Toolbox for SessionTools {
         let mut offered = self.offered.lock().unwrap_or_else(PoisonError::into_inner);
         let choice = &tools.choice;
         if offered.as_ref().is_none_or(|before| before.choice != *choice) {
-            self.session.record(chosen(choice, tools.declared.len()));
+            self.session.record(chosen(choice, tools.declared().len()));
         }
         let offer = Offer {
-            tools: tools.declared.iter().map(crate::gateway::turn::Declared::chat).collect(),
+            tools: tools.declared().iter().map(crate::gateway::turn::Declared::chat).collect(),
             system: tools.system.clone(),
         };
         *offered = Some(tools);

@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 use super::{
     problem::Problem,
     provider::Endpoint,
-    turn::{ClientTool, Declared, ModelCall, ToolAnswer},
+    turn::{ClientTool, ModelCall, Offer, OfferText, ToolAnswer},
 };
 use crate::dispatch::RawArguments;
 
@@ -271,11 +271,11 @@ impl Api {
         }
     }
 
-    /// A tool as it is declared to the provider.
-    pub(crate) fn declare(self, declared: &Declared) -> Value {
+    /// What is offered, as the provider takes it.
+    pub(crate) fn offered(self, offer: &Offer) -> &OfferText {
         match self {
-            Self::Chat => declared.chat(),
-            Self::Responses => declared.responses(),
+            Self::Chat => offer.chat(),
+            Self::Responses => offer.responses(),
         }
     }
 

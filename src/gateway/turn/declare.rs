@@ -20,11 +20,14 @@ pub struct Declared {
     pub strict: Option<bool>,
     /// Arguments that the real schema leaves open and a strict one demands: their `null` means that they are absent.
     pub(super) optional: Vec<String>,
+    /// Bytes of description and schema, near enough.
+    pub(super) text_bytes: usize,
 }
 
 impl Declared {
     pub(super) fn own(name: String, description: String, parameters: Value) -> Self {
-        Self { name, description, parameters: parameters.into(), strict: None, optional: Vec::new() }
+        let text_bytes = description.len();
+        Self { name, description, parameters: parameters.into(), strict: None, optional: Vec::new(), text_bytes }
     }
 
     /// A tool of the catalog; one that the client brought is declared as the client did.
@@ -34,7 +37,8 @@ impl Declared {
             None => (tool.definition.description.clone(), object(tool.definition.input_schema.value())),
         };
         let strict = brought.and_then(|brought| brought.strict);
-        Self { name: name.to_owned(), description, parameters, strict, optional: Vec::new() }
+        let text_bytes = description.len() + tool.definition.input_schema.text_bytes();
+        Self { name: name.to_owned(), description, parameters, strict, optional: Vec::new(), text_bytes }
     }
 
     /// Declares it strictly where its schema allows that; where it does not, it says so.

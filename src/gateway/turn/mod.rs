@@ -7,22 +7,26 @@
 mod declare;
 mod execute;
 mod extras;
+mod offer;
 mod strict;
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashSet, sync::Arc};
 
+use offer::Offers;
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 
 pub use declare::Declared;
 pub use execute::{Execution, ModelCall, Step, ToolAnswer};
 pub use extras::{ExtraTool, ExtraWork, Extras};
+pub(crate) use offer::{Offer, OfferText};
 
 use crate::{
     bridge::{
         self, CODE_TOOL, CONTROL_NAMES, Mode, ModeChoice, ModeInput, Names, SchemaTokens, code_tool_description,
         code_tool_input, structured_tools,
     },
-    catalog::{Selected, Tool, ToolDefinition, ToolId, View},
+    catalog::{ContentHash, Selected, Tool, ToolDefinition, ToolId, View},
     config::{BridgeMode, Enabled, ToolSearchSettings},
     host::Session,
 };
@@ -39,6 +43,8 @@ pub struct Turns {
     context_window: u64,
     no_sandbox: Option<String>,
     tokens: SchemaTokens,
+    /// What has been offered, so that the same tools are declared and counted once.
+    offers: Offers,
 }
 
 /// A mode that somebody asks for.
@@ -129,11 +135,9 @@ pub(crate) enum Target {
 pub struct TurnTools {
     /// What was chosen, with the figures behind it.
     pub choice: ModeChoice,
-    /// What the model is offered, in order. The same catalog gives the same bytes.
-    pub declared: Vec<Declared>,
     /// Blocks of system text that the session adds.
     pub system: Vec<String>,
-    targets: HashMap<String, Target>,
+    offer: Arc<Offer>,
     view: Arc<View>,
 }
 
@@ -147,6 +151,7 @@ impl Turns {
             context_window: settings.context_window,
             no_sandbox,
             tokens: SchemaTokens::default(),
+            offers: Offers::default(),
         }
     }
 
@@ -159,66 +164,13 @@ impl Turns {
     pub fn tools(&self, session: &Session, asked: &Asked<'_>) -> TurnTools {
         let view = session.catalog();
         let choice = self.choose(&view, asked);
-        let names = Names::of(&view, &CONTROL_NAMES);
-        let policy = view.policy().clone();
-        let exposed: Vec<ToolId> =
-            asked.exposed.iter().filter_map(|name| tool_named(&view, &names, name)).cloned().collect();
-        let is_shown =
-            |tool: &Tool| choice.mode == Mode::Direct || policy.is_direct(tool) || exposed.contains(&tool.id);
-        let mut tools = TurnTools {
-            declared: Vec::new(),
-            system: Vec::new(),
-            targets: HashMap::new(),
-            view: view.clone(),
-            choice: choice.clone(),
-        };
-        let mut alone = Vec::new();
-        for (entry, _) in view.tools().filter(|(entry, _)| is_shown(&entry.tool)) {
-            let tool = &entry.tool;
-            let Some(name) = names.name(&tool.id) else { continue };
-            let brought = (tool.id.source() == "client")
-                .then(|| asked.client_tools.iter().find(|brought| brought.name == *tool.id.name()))
-                .flatten();
-            let mut declared = Declared::of_tool(name, tool, brought);
-            if asked.strict {
-                declared.make_strict();
-            }
-            alone.push((declared, Target::Tool(tool.id.clone())));
-        }
-        let taken: Vec<String> = alone.iter().map(|(declared, _)| declared.name.clone()).collect();
-        let free = |name: &str| {
-            if taken.iter().any(|taken| taken == name) { format!("{OWN_PREFIX}{name}") } else { name.to_owned() }
-        };
-        match choice.mode {
-            Mode::Direct => {}
-            Mode::Code => {
-                let declared =
-                    Declared::own(free(CODE_TOOL), code_tool_description().to_owned(), code_tool_input(false));
-                tools.add(declared, Target::Code, asked.strict);
-            }
-            Mode::Tools => {
-                let control = structured_tools();
-                for tool in control {
-                    let target = match tool.name {
-                        "tool_search" => Target::Search,
-                        "tool_describe" => Target::Describe,
-                        _ => Target::Call,
-                    };
-                    let declared = Declared::own(free(tool.name), tool.description.to_owned(), tool.input_schema);
-                    tools.add(declared, target, asked.strict);
-                }
-            }
-        }
         let Extras { tools: extra, system } = extras::of(session);
-        for tool in extra {
-            let declared = Declared::own(free(&tool.name), tool.description.clone(), tool.parameters.clone());
-            tools.add(declared, Target::Extra(tool), asked.strict);
-        }
-        for (declared, target) in alone {
-            tools.add(declared, target, false);
-        }
-        tools.system = system;
-        tools
+        let offer = if extra.is_empty() {
+            self.offers.get(key(&view, choice.mode, asked), || offer(&view, choice.mode, asked, Vec::new()))
+        } else {
+            Arc::new(offer(&view, choice.mode, asked, extra))
+        };
+        TurnTools { choice, system, offer, view }
     }
 
     fn choose(&self, view: &View, asked: &Asked<'_>) -> ModeChoice {
@@ -254,20 +206,19 @@ impl Turns {
 }
 
 impl TurnTools {
-    fn add(&mut self, mut declared: Declared, target: Target, strict: bool) {
-        if self.targets.contains_key(&declared.name) {
-            return;
-        }
-        if strict {
-            declared.make_strict();
-        }
-        self.targets.insert(declared.name.clone(), target);
-        self.declared.push(declared);
-    }
-
     /// What was chosen.
     pub fn mode(&self) -> Mode {
         self.choice.mode
+    }
+
+    /// What the model is offered, in order. The same tools give the same bytes.
+    pub fn declared(&self) -> &[Declared] {
+        self.offer.declared()
+    }
+
+    /// The offer itself, with its texts.
+    pub(crate) fn offer(&self) -> &Offer {
+        &self.offer
     }
 
     /// The catalog that it was made from.
@@ -277,12 +228,12 @@ impl TurnTools {
 
     /// What a declared name stands for.
     pub(crate) fn target(&self, name: &str) -> Option<&Target> {
-        self.targets.get(name)
+        self.offer.targets().get(name)
     }
 
     /// The name under which a tool that the client names is offered by itself, if it is.
     pub fn declared_name(&self, wanted: &str) -> Option<&str> {
-        if let Some((name, _)) = self.targets.get_key_value(wanted) {
+        if let Some((name, _)) = self.offer.targets().get_key_value(wanted) {
             return Some(name);
         }
         let id = match self.view.select(wanted) {
@@ -290,13 +241,85 @@ impl TurnTools {
             _ => return None,
         };
         let named = |target: &Target| matches!(target, Target::Tool(own) if own == id);
-        self.targets.iter().find(|(_, target)| named(target)).map(|(name, _)| name.as_str())
+        self.offer.targets().iter().find(|(_, target)| named(target)).map(|(name, _)| name.as_str())
     }
 
     /// The declaration under a name.
     pub fn declaration(&self, name: &str) -> Option<&Declared> {
-        self.declared.iter().find(|declared| declared.name == name)
+        self.declared().iter().find(|declared| declared.name == name)
     }
+}
+
+/// Everything that an offer is made of. Names of tools follow from their ids, which are part of their fingerprints.
+fn key(view: &View, mode: Mode, asked: &Asked<'_>) -> ContentHash {
+    let mut hash = Sha256::new();
+    let mut part = |bytes: &[u8]| {
+        hash.update((bytes.len() as u64).to_le_bytes());
+        hash.update(bytes);
+    };
+    part(mode.as_str().as_bytes());
+    part(&[u8::from(asked.strict)]);
+    part(view.content());
+    if mode != Mode::Direct {
+        let direct: Vec<u8> = view.tools().map(|(entry, _)| view.policy().is_direct(&entry.tool).into()).collect();
+        part(&direct);
+        asked.exposed.iter().for_each(|name| part(name.as_bytes()));
+        part(&[]);
+    }
+    for tool in asked.client_tools.iter().filter(|tool| tool.strict.is_some()) {
+        part(tool.name.as_bytes());
+        part(&[u8::from(tool.strict == Some(true))]);
+    }
+    hash.finalize().into()
+}
+
+fn offer(view: &View, mode: Mode, asked: &Asked<'_>, extra: Vec<ExtraTool>) -> Offer {
+    let names = Names::of(view, &CONTROL_NAMES);
+    let exposed: Vec<ToolId> =
+        asked.exposed.iter().filter_map(|name| tool_named(view, &names, name)).cloned().collect();
+    let is_shown = |tool: &Tool| mode == Mode::Direct || view.policy().is_direct(tool) || exposed.contains(&tool.id);
+    let mut alone = Vec::new();
+    for (entry, _) in view.tools().filter(|(entry, _)| is_shown(&entry.tool)) {
+        let tool = &entry.tool;
+        let Some(name) = names.name(&tool.id) else { continue };
+        let brought = (tool.id.source() == "client")
+            .then(|| asked.client_tools.iter().find(|brought| brought.name == *tool.id.name()))
+            .flatten();
+        let mut declared = Declared::of_tool(name, tool, brought);
+        if asked.strict {
+            declared.make_strict();
+        }
+        alone.push((declared, Target::Tool(tool.id.clone())));
+    }
+    let taken: HashSet<String> = alone.iter().map(|(declared, _)| declared.name.clone()).collect();
+    let free = |name: &str| if taken.contains(name) { format!("{OWN_PREFIX}{name}") } else { name.to_owned() };
+    let mut offer = Offer::default();
+    match mode {
+        Mode::Direct => {}
+        Mode::Code => {
+            let declared = Declared::own(free(CODE_TOOL), code_tool_description().to_owned(), code_tool_input(false));
+            offer.add(declared, Target::Code, asked.strict);
+        }
+        Mode::Tools => {
+            for tool in structured_tools() {
+                let target = match tool.name {
+                    "tool_search" => Target::Search,
+                    "tool_describe" => Target::Describe,
+                    _ => Target::Call,
+                };
+                let declared = Declared::own(free(tool.name), tool.description.to_owned(), tool.input_schema);
+                offer.add(declared, target, asked.strict);
+            }
+        }
+    }
+    for tool in extra {
+        let declared = Declared::own(free(&tool.name), tool.description.clone(), tool.parameters.clone());
+        offer.add(declared, Target::Extra(tool), asked.strict);
+    }
+    for (declared, target) in alone {
+        offer.add(declared, target, false);
+    }
+    offer
 }
 
 /// The tool that a client means: by the name under which it would be offered, by its id, or by its own name.
