@@ -259,7 +259,7 @@ impl Job {
         let answered = provider.send(self.incoming.api.endpoint(), body).await.map_err(|error| (error.into(), 0))?;
         let attempts = answered.attempts;
         let turn = voice.read(answered.answer).ok_or_else(|| {
-            let reason = "it holds no message";
+            let reason = "it holds no message".to_owned();
             (ProviderError::Malformed { provider: provider.name().to_owned(), reason }.into(), attempts)
         })?;
         Ok((turn, attempts))
@@ -284,8 +284,7 @@ impl Job {
                 ));
             }
         }
-        let broken = || failed(ProviderError::Interrupted { provider: provider.name().to_owned() });
-        Ok((voice.end_turn().ok_or_else(broken)?, attempts))
+        Ok((voice.end_turn().ok_or_else(|| failed(events.unfinished()))?, attempts))
     }
 }
 

@@ -50,6 +50,14 @@ pub enum Act {
     },
     /// Answer with something that is not JSON.
     BrokenJson,
+    /// Answer with exactly this, with status 200.
+    Raw {
+        /// `Content-Type`: `text/event-stream` or `application/json`, as was asked for, when absent.
+        #[serde(default)]
+        content_type: Option<String>,
+        /// The body.
+        body: String,
+    },
     /// Plan, and call this tool instead.
     WrongTool {
         /// The name that is called.
@@ -101,6 +109,11 @@ impl Step {
     /// Refuses with this status.
     pub fn fail(status: u16) -> Self {
         Self::new(Act::Fail { status, retry_after_s: None, message: None })
+    }
+
+    /// Answers with exactly this, as the kind of answer that was asked for.
+    pub fn raw(body: impl Into<String>) -> Self {
+        Self::new(Act::Raw { content_type: None, body: body.into() })
     }
 
     /// The same for this many requests.
@@ -244,7 +257,7 @@ impl Act {
                 turn.calls.iter_mut().for_each(|call| call.arguments.clone_from(text));
                 turn
             }
-            Self::Plan | Self::Fail { .. } | Self::BrokenJson => planned(),
+            Self::Plan | Self::Fail { .. } | Self::BrokenJson | Self::Raw { .. } => planned(),
         }
     }
 }

@@ -161,6 +161,7 @@ async fn ask(
             return failed(ending, status, *retry_after_s, message.as_deref());
         }
         Act::BrokenJson => return broken(ending, &conversation),
+        Act::Raw { content_type, body } => return raw(ending, &conversation, content_type.as_deref(), body.clone()),
         _ => {}
     }
     let turn = step.act.turn(|| plan::turn(&conversation, ending.shared.search_for.as_deref()));
@@ -188,6 +189,13 @@ fn broken(mut ending: Ending, conversation: &Conversation) -> Response {
         return ([(header::CONTENT_TYPE, "text/event-stream")], text).into_response();
     }
     ([(header::CONTENT_TYPE, "application/json")], BROKEN).into_response()
+}
+
+fn raw(mut ending: Ending, conversation: &Conversation, content_type: Option<&str>, body: String) -> Response {
+    (ending.status, ending.end) = (200, End::Sent);
+    let asked = if conversation.stream { "text/event-stream" } else { "application/json" };
+    let kind = HeaderValue::from_str(content_type.unwrap_or(asked)).unwrap_or(HeaderValue::from_static("text/plain"));
+    ([(header::CONTENT_TYPE, kind)], body).into_response()
 }
 
 fn answer(dialect: Dialect, mut ending: Ending, conversation: &Conversation, turn: &Turn, step: &Step) -> Response {

@@ -23,6 +23,7 @@ mod fallback;
 mod gateway;
 mod gateway_clients;
 mod gateway_door;
+mod gateway_malformed;
 mod hostile;
 mod install;
 mod lab;

@@ -25,6 +25,12 @@ pub(super) fn messages(rest: &mut Map<String, Value>) -> Result<Vec<Value>, Prob
     if let Some(index) = messages.iter().position(|message| !message.get("role").is_some_and(Value::is_string)) {
         return Err(Problem::invalid(&format!("messages[{index}]"), "a message needs a role"));
     }
+    for key in ["functions", "function_call"] {
+        if rest.get(key).is_some_and(|value| !value.is_null()) {
+            let message = format!("{key} is the former way to give tools; give them as tools and tool_choice");
+            return Err(Problem::invalid(key, message));
+        }
+    }
     if rest.get("n").is_some_and(|n| !n.is_null() && *n != 1) {
         return Err(Problem::invalid("n", "n must be 1: hidden turns would differ between the choices"));
     }

@@ -132,11 +132,12 @@ impl ResponsesVoice {
     }
 
     fn take_in(&mut self, mut response: Map<String, Value>) -> ModelTurn {
-        let items = match response.shift_remove("output") {
+        let mut items = match response.shift_remove("output") {
             Some(Value::Array(items)) if !items.is_empty() => items,
             // Some servers leave the items out of the last event.
             _ => std::mem::take(&mut self.items),
         };
+        make_answerable(&mut items);
         let usage = response.get("usage").filter(|usage| !usage.is_null()).cloned();
         self.response = Some(response);
         let calls = items.iter().filter(|item| is_call(item)).map(called).collect();
@@ -284,15 +285,26 @@ fn is_call(item: &Value) -> bool {
     kind(item).is_some_and(|kind| kind == "function_call" || CLIENT_CALLS.contains(&kind))
 }
 
+/// Gives each call an id of its own, and arguments as the text that the API takes back.
+fn make_answerable(items: &mut [Value]) {
+    let mut ids: Vec<String> = Vec::new();
+    for (index, item) in items.iter_mut().enumerate().filter(|(_, item)| is_call(item)) {
+        let id = item.get("call_id").and_then(Value::as_str).unwrap_or_default().to_owned();
+        // Some servers give none, or the same to each.
+        let id = if id.is_empty() || ids.contains(&id) { format!("call_{index}_{id}") } else { id };
+        item["call_id"] = id.clone().into();
+        ids.push(id);
+        if kind(item) == Some("function_call") && !item.get("arguments").is_some_and(Value::is_string) {
+            let text = item.get("arguments").filter(|arguments| !arguments.is_null()).map(Value::to_string);
+            item["arguments"] = text.unwrap_or_else(|| "{}".to_owned()).into();
+        }
+    }
+}
+
 fn called(item: &Value) -> Called {
     let text = |key: &str| item.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let what = if kind(item) == Some("function_call") {
-        let args = match item.get("arguments") {
-            Some(Value::String(text)) => RawArguments::Text(text.clone()),
-            None | Some(Value::Null) => RawArguments::Text(String::new()),
-            Some(value) => RawArguments::Value(value.clone()),
-        };
-        What::Function { name: text("name"), args }
+        What::Function { name: text("name"), args: RawArguments::Text(text("arguments")) }
     } else {
         What::Foreign(item.clone())
     };
@@ -389,6 +401,17 @@ mod tests {
         assert_eq!((&response["id"], &response["output"][0]), (&json!("r1"), &message));
         assert_eq!(response["output"][1]["call_id"], "call_x");
         assert_eq!(voice.alias(), Some(("r1".to_owned(), "r2".to_owned())));
+    }
+
+    #[test]
+    fn odd_calls_become_calls_that_can_be_answered() {
+        let call = |id: Value, arguments: Value| json!({ "type": "function_call", "call_id": id, "name": "f", "arguments": arguments });
+        let odd = [call(Value::Null, json!({ "a": 1 })), call(json!("x"), Value::Null), call(json!("x"), json!("{}"))];
+        let turn = voice().read(json!({ "id": "r", "output": odd })).unwrap();
+        let seen: Vec<_> = turn.items.iter().map(|item| (item["call_id"].clone(), item["arguments"].clone())).collect();
+        let expected = [("call_0_", "{\"a\":1}"), ("x", "{}"), ("call_2_x", "{}")];
+        assert_eq!(seen, expected.map(|(id, arguments)| (json!(id), json!(arguments))));
+        assert_eq!(turn.calls.iter().map(|call| call.id.as_str()).collect::<Vec<_>>(), ["call_0_", "x", "call_2_x"]);
     }
 
     #[test]

@@ -47,10 +47,8 @@ impl Provider {
         request.shift_remove("stream_options");
         let body = Value::Object(request).to_string().into();
         let Answered { answer, attempts } = self.send(Endpoint::ChatCompletions, body).await?;
-        let answer = ChatAnswer::read(answer).ok_or_else(|| ProviderError::Malformed {
-            provider: self.name().to_owned(),
-            reason: "it holds no message",
-        })?;
+        let answer =
+            ChatAnswer::read(answer).ok_or_else(|| ProviderError::malformed(self.name(), "it holds no message"))?;
         Ok(Answered { answer, attempts })
     }
 
@@ -71,7 +69,7 @@ impl Provider {
                 on_delta(&delta);
             }
         }
-        let answer = whole.finish().ok_or_else(|| ProviderError::Interrupted { provider: self.name().to_owned() })?;
+        let answer = whole.finish().ok_or_else(|| events.unfinished())?;
         Ok(Answered { answer, attempts })
     }
 }
@@ -91,7 +89,7 @@ struct PartialCall {
     id: Option<String>,
     kind: Option<String>,
     name: String,
-    /// Arguments that came as an object.
+    /// Arguments that came as something else than text.
     object: Option<Value>,
     arguments: String,
     /// What else the provider put beside it, e.g. a signature that it wants back.
@@ -170,8 +168,8 @@ impl ChatAccumulator {
         }
         match arguments {
             Some(Value::String(text)) => call.arguments.push_str(text),
-            Some(object @ (Value::Object(_) | Value::Array(_))) => call.object = Some(object.clone()),
-            _ => {}
+            None | Some(Value::Null) => {}
+            Some(other) => call.object = Some(other.clone()),
         }
         call.rest.extend(piece);
     }

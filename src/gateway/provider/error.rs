@@ -55,11 +55,15 @@ pub enum ProviderError {
         waited_ms: u64,
     },
     /// It answered with an error.
-    #[error("the provider {provider} answered {status}{}", words.as_ref().map(|words| format!(": {words}")).unwrap_or_default())]
+    #[error(
+        "the provider {provider} answered {status}{}{}",
+        if *status == 200 { " with an error in it" } else { "" },
+        words.as_ref().map(|words| format!(": {words}")).unwrap_or_default()
+    )]
     Refused {
         /// Its name in the configuration.
         provider: String,
-        /// HTTP status.
+        /// HTTP status; 200 when the error came in the place of an answer.
         status: u16,
         /// Its `type`.
         kind: Option<String>,
@@ -77,8 +81,8 @@ pub enum ProviderError {
     Malformed {
         /// Its name in the configuration.
         provider: String,
-        /// What is wrong with it.
-        reason: &'static str,
+        /// What is wrong with it, and where; no word of it.
+        reason: String,
     },
     /// The connection broke while it answered.
     #[error("the provider {provider} broke off in the middle of its answer")]
@@ -104,6 +108,12 @@ impl ProviderError {
             Self::Refused { retry_after, .. } => *retry_after,
             _ => None,
         }
+    }
+}
+
+impl ProviderError {
+    pub(super) fn malformed(provider: &str, reason: impl ToString) -> Self {
+        Self::Malformed { provider: provider.to_owned(), reason: reason.to_string() }
     }
 }
 

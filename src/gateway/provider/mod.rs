@@ -7,6 +7,7 @@
 
 pub mod chat;
 mod error;
+mod shape;
 mod stream;
 
 use std::{
@@ -39,6 +40,8 @@ use crate::{
 const MAX_ANSWER_BYTES: usize = 64 * 1024 * 1024;
 /// Bytes of an error's body that are looked at.
 const MAX_ERROR_BYTES: usize = 64 * 1024;
+/// Characters of a media type that are told.
+const MAX_MEDIA_TYPE_CHARS: usize = 64;
 /// First pause before another attempt; it doubles, with jitter.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 /// Connections that wait for the next request.
@@ -130,18 +133,22 @@ impl Provider {
     pub async fn send(&self, endpoint: Endpoint, body: Bytes) -> Result<Answered<Value>, ProviderError> {
         let deadline = Instant::now() + self.0.settings.timeout;
         let Answered { answer, attempts } = self.begin(endpoint, &body, deadline).await?;
+        let kind = media_type(&answer);
         let bytes = self.read(answer, MAX_ANSWER_BYTES, deadline).await?;
-        let malformed = |reason| ProviderError::Malformed { provider: self.0.name.clone(), reason };
+        let name = self.name();
         if bytes.len() > MAX_ANSWER_BYTES {
-            return Err(malformed("it is too large"));
+            return Err(ProviderError::malformed(name, "it is too large"));
         }
-        let answer: Value = serde_json::from_slice(&bytes).map_err(|_| malformed("it is not JSON"))?;
-        if answer.get("error").is_some_and(|error| !error.is_null())
-            && answer.get("choices").is_none()
-            && answer.get("output").is_none()
-        {
-            return Err(error::refused(&self.0.name, 502, None, &bytes, &body, &self.0.redactor));
+        let answer: Value = serde_json::from_slice(&bytes).map_err(|_| match kind {
+            Some(kind) if kind != "application/json" => {
+                ProviderError::malformed(name, format!("it is {kind}, not JSON"))
+            }
+            _ => ProviderError::malformed(name, "it is not JSON"),
+        })?;
+        if is_error(&answer) {
+            return Err(error::refused(name, 200, None, &bytes, &body, &self.0.redactor));
         }
+        shape::whole(endpoint, &answer).map_err(|fault| ProviderError::malformed(name, fault))?;
         Ok(Answered { answer, attempts })
     }
 
@@ -149,7 +156,16 @@ impl Provider {
     pub async fn stream(&self, endpoint: Endpoint, body: Bytes) -> Result<Answered<EventStream>, ProviderError> {
         let deadline = Instant::now() + self.0.settings.timeout;
         let Answered { answer, attempts } = self.begin(endpoint, &body, deadline).await?;
-        let answer = EventStream::new(self.clone(), answer, body);
+        // A server that can not stream, or a page of somebody in between; others are taken at their word.
+        if let Some(kind) = media_type(&answer).filter(|kind| ["application/json", "text/html"].contains(&&**kind)) {
+            let bytes = self.read(answer, MAX_ERROR_BYTES, deadline).await?;
+            if serde_json::from_slice(&bytes).is_ok_and(|answer| is_error(&answer)) {
+                return Err(error::refused(self.name(), 200, None, &bytes, &body, &self.0.redactor));
+            }
+            let reason = format!("it is {kind}, and a stream of events was asked for");
+            return Err(ProviderError::malformed(self.name(), reason));
+        }
+        let answer = EventStream::new(self.clone(), endpoint, answer, body);
         Ok(Answered { answer, attempts })
     }
 
@@ -247,6 +263,20 @@ impl std::fmt::Debug for Provider {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Provider").field("name", &self.0.name).finish_non_exhaustive()
     }
+}
+
+/// What an answer says that it is, when that is a word that can be told.
+fn media_type(answer: &Response) -> Option<String> {
+    let kind = answer.headers().get(CONTENT_TYPE)?.to_str().ok()?;
+    let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/+-.".contains(c);
+    (!kind.is_empty() && kind.len() <= MAX_MEDIA_TYPE_CHARS && kind.chars().all(plain)).then_some(kind)
+}
+
+/// Whether it is an error that stands where an answer should.
+fn is_error(answer: &Value) -> bool {
+    let given = |key: &str| answer.get(key).is_some_and(|value| !value.is_null());
+    given("error") && !given("choices") && !given("output")
 }
 
 /// `Retry-After`: seconds, or a date.

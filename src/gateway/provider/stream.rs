@@ -12,7 +12,7 @@ use reqwest::Response;
 use serde_json::Value;
 use sse_stream::{Error as SseError, Sse, SseStream};
 
-use super::{MAX_ANSWER_BYTES, Provider, ProviderError, error};
+use super::{Endpoint, MAX_ANSWER_BYTES, Provider, ProviderError, error, is_error, shape};
 
 /// Bytes of one event.
 const MAX_EVENT_BYTES: usize = 16 * 1024 * 1024;
@@ -23,13 +23,25 @@ pub struct EventStream {
     events: Pin<Box<dyn Stream<Item = Result<Sse, SseError>> + Send>>,
     /// The request, so that an error in the stream does not repeat it.
     sent: Bytes,
+    endpoint: Endpoint,
     ended: bool,
+    /// `[DONE]` was its end.
+    done: bool,
 }
 
 impl EventStream {
-    pub(super) fn new(provider: Provider, response: Response, sent: Bytes) -> Self {
+    pub(super) fn new(provider: Provider, endpoint: Endpoint, response: Response, sent: Bytes) -> Self {
         let events = SseStream::from_bytes_stream(bounded(response.bytes_stream(), MAX_ANSWER_BYTES));
-        Self { provider, events: Box::pin(events), sent, ended: false }
+        Self { provider, events: Box::pin(events), sent, endpoint, ended: false, done: false }
+    }
+
+    /// The fault of a stream that has ended before the answer said how it ends.
+    pub fn unfinished(&self) -> ProviderError {
+        let provider = self.provider.name();
+        if self.done {
+            return ProviderError::malformed(provider, "its stream is done and does not say how the answer ended");
+        }
+        ProviderError::Interrupted { provider: provider.to_owned() }
     }
 
     /// The next event's data; `None` when the stream has ended (by `[DONE]` or by itself).
@@ -47,28 +59,30 @@ impl EventStream {
                     return Ok(None);
                 }
                 Ok(Some(Err(SseError::Body(error)))) if error.downcast_ref() == Some(&Cut::TooLarge) => {
-                    return Err(ProviderError::Malformed { provider: name(), reason: "its stream is too large" });
+                    return Err(ProviderError::malformed(&name(), "its stream is too large"));
                 }
                 Ok(Some(Err(SseError::Body(_)))) => return Err(ProviderError::Interrupted { provider: name() }),
                 Ok(Some(Err(_))) => {
-                    return Err(ProviderError::Malformed { provider: name(), reason: "it is not a stream of events" });
+                    return Err(ProviderError::malformed(&name(), "it is not a stream of events"));
                 }
                 Ok(Some(Ok(event))) => event.data,
             };
             let Some(data) = data.filter(|data| !data.trim().is_empty()) else { continue };
             if data.trim() == "[DONE]" {
-                self.ended = true;
+                (self.ended, self.done) = (true, true);
                 return Ok(None);
             }
             if data.len() > MAX_EVENT_BYTES {
-                return Err(ProviderError::Malformed { provider: name(), reason: "an event is too large" });
+                return Err(ProviderError::malformed(&name(), "an event is too large"));
             }
-            let event: Value = serde_json::from_str(&data)
-                .map_err(|_| ProviderError::Malformed { provider: name(), reason: "an event is not JSON" })?;
-            if event.get("error").is_some_and(|error| !error.is_null()) && event.get("type").is_none() {
+            let event: Value =
+                serde_json::from_str(&data).map_err(|_| ProviderError::malformed(&name(), "an event is not JSON"))?;
+            let kind = event.get("type").and_then(Value::as_str);
+            if kind == Some("error") || (kind.is_none() && is_error(&event)) {
                 let redactor = &self.provider.0.redactor;
-                return Err(error::refused(&name(), 502, None, data.as_bytes(), &self.sent, redactor));
+                return Err(error::refused(&name(), 200, None, data.as_bytes(), &self.sent, redactor));
             }
+            shape::event(self.endpoint, &event).map_err(|fault| ProviderError::malformed(&name(), fault))?;
             return Ok(Some(event));
         }
     }
