@@ -172,7 +172,7 @@ async fn overhead(client: &reqwest::Client) -> Value {
                 timed(client, base, body).await;
             }
             #[expect(clippy::cast_precision_loss, reason = "a thousand")]
-            let cpu = (cpu_time(gateway.child.id()) - before).as_secs_f64() * 1e6 / CPU_REQUESTS as f64;
+            let cpu = cpu_time(gateway.child.id()).saturating_sub(before).as_secs_f64() * 1e6 / CPU_REQUESTS as f64;
             let name = format!("{name}{}", if stream { ", streamed" } else { "" });
             println!("{name:<44} {p50:>10.0} {p99:>10.0} {:>14.0} {cpu:>10.0}", p50 - first);
             let added = p50 - first;

@@ -10,6 +10,7 @@ pub mod config;
 pub mod dispatch;
 pub mod gateway;
 pub mod host;
+mod listen;
 pub mod mock_provider;
 pub mod outcome;
 pub mod policy;
@@ -23,4 +24,5 @@ pub mod telemetry;
 pub mod tool_error;
 pub mod worker;
 
+pub use listen::{ConnectionLimits, ListenError};
 pub use worker::init;

@@ -2,11 +2,11 @@
 
 use std::{process::ExitCode, sync::Arc};
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use super::{CliError, approver::TerminalApprover, error, host::HostArgs, printer};
+use super::{CliError, approver::TerminalApprover, error, host::HostArgs, mode::ModeArg, printer};
 use crate::{
     config::Loaded,
     gateway::{
@@ -65,25 +65,6 @@ pub(crate) struct AgentArgs {
     forget: Option<i64>,
     #[command(flatten)]
     host: HostArgs,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum ModeArg {
-    Direct,
-    Code,
-    Tools,
-    Auto,
-}
-
-impl From<ModeArg> for ModeWish {
-    fn from(mode: ModeArg) -> Self {
-        match mode {
-            ModeArg::Direct => Self::Direct,
-            ModeArg::Code => Self::Code,
-            ModeArg::Tools => Self::Tools,
-            ModeArg::Auto => Self::Auto,
-        }
-    }
 }
 
 pub(crate) fn run(args: &AgentArgs) -> Result<ExitCode, CliError> {

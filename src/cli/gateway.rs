@@ -2,12 +2,12 @@
 
 use std::{process::ExitCode, sync::Arc};
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use tokio_util::sync::CancellationToken;
 
-use super::{CliError, host::HostArgs, printer};
+use super::{CliError, host::HostArgs, mode::ModeArg, printer};
 use crate::{
-    config::{BridgeMode, Enabled, Loaded},
+    config::Loaded,
     gateway::{DEFAULT_LISTEN, Gateway, GatewayOptions, provider::Providers, turn::Turns},
 };
 
@@ -26,14 +26,6 @@ pub(crate) struct GatewayArgs {
     mode: Option<ModeArg>,
     #[command(flatten)]
     host: HostArgs,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum ModeArg {
-    Code,
-    Tools,
-    Direct,
-    Auto,
 }
 
 pub(crate) fn run(args: &GatewayArgs) -> Result<ExitCode, CliError> {
@@ -73,14 +65,7 @@ async fn serve(args: &GatewayArgs, loaded: &Loaded) -> Result<(), CliError> {
     connected.warn();
     // A scope that nothing fits is told now, not to the first client.
     drop(connected.session(&args.host)?);
-    let mut search = settings.tools.tool_search.clone();
-    match args.mode {
-        None => {}
-        Some(ModeArg::Code) => (search.enabled, search.mode) = (Enabled::On, BridgeMode::Code),
-        Some(ModeArg::Tools) => (search.enabled, search.mode) = (Enabled::On, BridgeMode::Tools),
-        Some(ModeArg::Direct) => search.enabled = Enabled::Off,
-        Some(ModeArg::Auto) => search.enabled = Enabled::Auto,
-    }
+    let search = ModeArg::over(args.mode, &settings.tools.tool_search);
     let gateway = Gateway::new(connected.host.clone(), Turns::new(&search, no_sandbox), providers, options);
     let stop = CancellationToken::new();
     let interrupt = stop.clone();

@@ -17,6 +17,7 @@ mod init;
 mod install;
 mod login;
 mod mock_provider;
+mod mode;
 mod printer;
 mod reload;
 mod run;

@@ -2,12 +2,12 @@
 
 use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use tokio_util::sync::CancellationToken;
 
-use super::{CliError, host::HostArgs, printer, reload::Reload};
+use super::{CliError, host::HostArgs, mode::ModeArg, printer, reload::Reload};
 use crate::{
-    config::{self, BridgeMode, Enabled, Loaded, Secret, Watch},
+    config::{self, Loaded, Secret, Watch},
     policy::Pattern,
     sandbox::{PoolOptions, Sandbox, SandboxLevel},
     serve::{HttpOptions, HttpToken, ServeOptions, ServeSummary, Server},
@@ -42,14 +42,6 @@ pub(crate) struct ServeArgs {
     heartbeat: u64,
     #[command(flatten)]
     host: HostArgs,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum ModeArg {
-    Code,
-    Tools,
-    Direct,
-    Auto,
 }
 
 pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, CliError> {
@@ -162,15 +154,9 @@ fn tell(summary: &ServeSummary) {
 
 impl ServeArgs {
     fn options(&self, loaded: &Loaded) -> ServeOptions {
-        let search = &loaded.settings.tools.tool_search;
+        let search = ModeArg::over(self.mode, &loaded.settings.tools.tool_search);
         let mut options = ServeOptions::default();
-        (options.enabled, options.wanted) = match self.mode {
-            None => (search.enabled, search.mode),
-            Some(ModeArg::Code) => (Enabled::On, BridgeMode::Code),
-            Some(ModeArg::Tools) => (Enabled::On, BridgeMode::Tools),
-            Some(ModeArg::Direct) => (Enabled::Off, search.mode),
-            Some(ModeArg::Auto) => (Enabled::Auto, search.mode),
-        };
+        (options.enabled, options.wanted) = (search.enabled, search.mode);
         options.threshold_pct = search.threshold_pct;
         options.context_window = search.context_window;
         options.direct_clients =
@@ -201,6 +187,7 @@ impl ServeArgs {
         }
         options.hosts.clone_from(&self.hosts);
         options.origins.clone_from(&self.origins);
+        options.limits = loaded.settings.gateway.connections();
         Ok(options)
     }
 }

@@ -118,7 +118,7 @@ impl Job {
                     Driven::Visible(calls) => return Ok((calls, usage.total())),
                 }
             }
-            let max_turns = self.shared.options.max_turns;
+            let max_turns = self.shared.options.settings.max_turns;
             if turn >= max_turns {
                 let message = format!(
                     "the model was still calling tools after {turn} turns (gateway.maxTurns); ask for less at once"

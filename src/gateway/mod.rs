@@ -10,6 +10,7 @@ pub mod agent;
 mod api;
 mod approvals;
 mod ask;
+mod body;
 mod conversation;
 mod engine;
 mod metrics;
@@ -25,5 +26,5 @@ mod usage;
 
 pub use approvals::ApprovalsClient;
 use server::Shared;
-pub use server::{Gateway, GatewayError, MODE_HEADER, SESSION_HEADER, SKILLS_HEADER};
+pub use server::{Gateway, MODE_HEADER, SESSION_HEADER, SKILLS_HEADER};
 pub use settings::{DEFAULT_GRACE, DEFAULT_LISTEN, DEFAULT_STARTUP_WAIT, GatewayOptions};

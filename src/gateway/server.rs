@@ -6,7 +6,7 @@
 
 use std::{
     fmt,
-    net::{IpAddr, SocketAddr},
+    net::SocketAddr,
     num::NonZeroU32,
     sync::{
         Arc, OnceLock,
@@ -30,6 +30,7 @@ use governor::{
     clock::{Clock, DefaultClock},
 };
 use http::{HeaderMap, HeaderValue, StatusCode, header};
+use hyper_util::service::TowerToHyperService;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
@@ -49,6 +50,7 @@ use super::{
     },
     api::Api,
     approvals::{Approvals, Asker, Stream, routes as approvals},
+    body,
     engine::{Job, Piece},
     metrics::Metrics,
     model_name::ModelName,
@@ -61,7 +63,9 @@ use super::{
     usage::Counted,
 };
 use crate::{
+    ListenError,
     host::{Host, Session},
+    listen::{self, Protection},
     skills::{SkillState, SkillStates},
     source::SourceState,
 };
@@ -80,27 +84,6 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 const KEEP_BEYOND: Duration = Duration::from_secs(30);
 /// Time for rows to be counted and written when the gateway stops.
 const ROWS_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// Why the gateway can not be served.
-#[derive(Debug, thiserror::Error)]
-pub enum GatewayError {
-    /// Anybody could connect; whoever configured it is at fault.
-    #[error(
-        "{address} can be reached from other machines and no key is configured; add one to gateway.keys, or listen on 127.0.0.1"
-    )]
-    Unprotected {
-        /// The address.
-        address: SocketAddr,
-    },
-    /// The system does not give the address.
-    #[error("can not listen on {address}: {reason}")]
-    Listen {
-        /// The address.
-        address: String,
-        /// What the system said.
-        reason: String,
-    },
-}
 
 /// A gateway. Clones are the same gateway.
 #[derive(Clone)]
@@ -135,15 +118,15 @@ impl Gateway {
     /// A gateway in front of a host and its providers.
     pub fn new(host: Host, turns: Turns, providers: Providers, options: GatewayOptions) -> Self {
         let keys: Vec<[u8; 32]> =
-            options.keys.iter().map(|key| Sha256::digest(key.key.expose().as_bytes()).into()).collect();
-        let quota = Quota::per_minute(NonZeroU32::new(options.requests_per_minute).unwrap_or(NonZeroU32::MIN));
+            options.settings.keys.iter().map(|key| Sha256::digest(key.key.expose().as_bytes()).into()).collect();
+        let quota = Quota::per_minute(NonZeroU32::new(options.settings.requests_per_minute).unwrap_or(NonZeroU32::MIN));
         let limiters = (0..keys.len().max(1)).map(|_| RateLimiter::direct(quota)).collect();
         let keep = host.limits().client_timeout + KEEP_BEYOND;
         Self(Arc::new(Shared {
             store: Arc::new(Store::new(options.max_suspended_runs, keep)),
-            sessions: Sessions::new(options.session_idle),
-            approvals: Arc::new(Approvals::new(&options.keys, options.approval_wait)),
-            permits: Arc::new(Semaphore::new(options.max_concurrent_requests.min(Semaphore::MAX_PERMITS))),
+            sessions: Sessions::new(options.settings.session_idle),
+            approvals: Arc::new(Approvals::new(&options.settings.keys, options.settings.approval_wait)),
+            permits: Arc::new(Semaphore::new(options.settings.max_concurrent_requests.min(Semaphore::MAX_PERMITS))),
             host,
             turns: Arc::new(turns),
             memory: OnceLock::new(),
@@ -160,50 +143,28 @@ impl Gateway {
     }
 
     /// Opens a listener. An address that others can reach is refused when no key protects it.
-    pub async fn listen(address: &str, options: &GatewayOptions) -> Result<TcpListener, GatewayError> {
-        let failed =
-            |error: std::io::Error| GatewayError::Listen { address: address.to_owned(), reason: error.to_string() };
-        let resolved: Vec<SocketAddr> = tokio::net::lookup_host(address).await.map_err(failed)?.collect();
-        if let Some(public) = resolved.iter().find(|resolved| !is_loopback(resolved.ip()))
-            && options.keys.is_empty()
-        {
-            return Err(GatewayError::Unprotected { address: *public });
-        }
-        TcpListener::bind(&*resolved).await.map_err(failed)
+    pub async fn listen(address: &str, options: &GatewayOptions) -> Result<TcpListener, ListenError> {
+        listen::listen(address, protection(options)).await
     }
 
     /// Serves clients until `stop` is cancelled, then lets requests end by themselves for a while.
-    pub async fn serve(&self, listener: TcpListener, stop: CancellationToken) -> Result<(), GatewayError> {
-        use axum::serve::ListenerExt;
-        let failed =
-            |error: std::io::Error| GatewayError::Listen { address: "the listener".into(), reason: error.to_string() };
-        let address = listener.local_addr().map_err(failed)?;
-        if !is_loopback(address.ip()) && self.0.keys.is_empty() {
-            return Err(GatewayError::Unprotected { address });
-        }
-        let listener = listener.tap_io(|stream| {
-            let _ = stream.set_nodelay(true);
-        });
-        let asked = stop.clone();
-        let server =
-            axum::serve(listener, self.router(address)).with_graceful_shutdown(async move { asked.cancelled().await });
-        let mut server = std::pin::pin!(server.into_future());
-        let ended = tokio::select! {
-            biased;
-            () = stop.cancelled() => None,
-            ended = &mut server => Some(ended),
-        };
-        if ended.is_none() && tokio::time::timeout(self.0.options.grace, &mut server).await.is_err() {
+    pub async fn serve(&self, listener: TcpListener, stop: CancellationToken) -> Result<(), ListenError> {
+        let options = &self.0.options;
+        let address = listen::address(&listener, protection(options))?;
+        let service = TowerToHyperService::new(self.router(address));
+        let full = too_many_connections(options.settings.max_connections);
+        let connections = listen::accept(listener, options.settings.connections(), full, service, &stop).await;
+        if !connections.drain(options.grace).await {
             // What is still worked on is told that it ends.
             self.0.stop.cancel();
-            let _ = tokio::time::timeout(self.0.options.grace, &mut server).await;
+            connections.drain(options.grace).await;
         }
         self.0.stop.cancel();
         self.0.store.clear();
         self.0.rows.close();
         // However it ended: a row is not lost for it.
         let _ = tokio::time::timeout(ROWS_TIMEOUT, self.0.rows.wait()).await;
-        ended.transpose().map(drop).map_err(failed)
+        Ok(())
     }
 
     fn router(&self, address: SocketAddr) -> Router {
@@ -236,8 +197,19 @@ impl Gateway {
     }
 }
 
-fn is_loopback(ip: IpAddr) -> bool {
-    ip.to_canonical().is_loopback()
+fn protection(options: &GatewayOptions) -> Protection {
+    if options.settings.keys.is_empty() { Protection::ThisMachine(None) } else { Protection::Keys }
+}
+
+/// The answer to a connection that is one too many.
+fn too_many_connections(max: usize) -> Bytes {
+    let message = format!("there are {max} connections already (gateway.maxConnections); try again in a moment");
+    let body = Problem::new(503, "server_error", "too_many_connections", message).body().to_string();
+    Bytes::from(format!(
+        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\nconnection: close\r\n\
+         content-length: {}\r\n\r\n{body}",
+        body.len()
+    ))
 }
 
 /// By which names we are addressed, and from which pages.
@@ -248,17 +220,10 @@ struct Door {
 
 impl Door {
     fn new(options: &GatewayOptions, address: SocketAddr) -> Self {
-        let mut hosts = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "[::1]".to_owned()];
-        if !address.ip().is_unspecified() {
-            hosts.push(match address.ip() {
-                IpAddr::V4(ip) => ip.to_string(),
-                IpAddr::V6(ip) => format!("[{ip}]"),
-            });
-        }
-        hosts.extend(options.hosts.iter().map(|host| host.to_lowercase()));
-        let port = address.port();
-        let own = ["localhost", "127.0.0.1", "[::1]"].map(|host| format!("http://{host}:{port}"));
-        let origins = own.into_iter().chain(options.origins.iter().map(|origin| origin.to_lowercase()));
+        let mut hosts = listen::own_hosts(address);
+        hosts.extend(options.settings.hosts.iter().map(|host| host.to_lowercase()));
+        let origins = options.settings.origins.iter().map(|origin| origin.to_lowercase());
+        let origins = listen::own_origins(address).into_iter().chain(origins);
         Self { hosts, origins: origins.collect() }
     }
 
@@ -329,7 +294,7 @@ impl Shared {
             let wait = until.wait_time_from(DefaultClock::default().now());
             let message = format!(
                 "more than {} requests in a minute (gateway.requestsPerMinute)",
-                self.options.requests_per_minute
+                self.options.settings.requests_per_minute
             );
             Problem::new(429, "rate_limit_error", "rate_limit_exceeded", message).later(wait)
         })
@@ -402,15 +367,7 @@ async fn begin(shared: &Arc<Shared>, api: Api, request: Request, id: &str) -> Re
         .later(Duration::from_secs(1))
     })?;
     let active = shared.metrics.begin();
-    let max = shared.options.max_body_bytes;
-    let body = axum::body::to_bytes(body, max).await.map_err(|_| {
-        Problem::new(
-            413,
-            "invalid_request_error",
-            "request_too_large",
-            format!("the body has more than {max} bytes (gateway.maxBodyBytes), or broke off"),
-        )
-    })?;
+    let body = body::read(&parts.headers, body, shared.options.settings.max_body_bytes).await?;
     let incoming = api.read(&body)?;
     drop(body);
     let text = |name: &str| parts.headers.get(name).map(|value| value.to_str().unwrap_or("?").trim().to_owned());

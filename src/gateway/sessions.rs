@@ -47,7 +47,7 @@ impl Sessions {
         owner: Owner,
         name: Option<&str>,
     ) -> Result<Session, Problem> {
-        let key = owner.and_then(|owner| options.keys.get(owner));
+        let key = owner.and_then(|owner| options.settings.keys.get(owner));
         let mut scope = Scope { session: None, ..options.scope.clone() };
         if let Some(key) = key {
             if key.agent.is_some() {

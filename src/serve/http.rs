@@ -7,25 +7,28 @@
 use std::{
     collections::HashMap,
     convert::Infallible,
-    net::{IpAddr, SocketAddr},
+    net::SocketAddr,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full, combinators::BoxBody};
-use hyper::{body::Bytes, body::Incoming, server::conn::http1, service::service_fn};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper::{body::Bytes, service::service_fn};
 use rmcp::transport::streamable_http_server::{
     StreamableHttpServerConfig, StreamableHttpService,
     session::local::{LocalSessionManager, SessionConfig},
 };
 use sha2::{Digest, Sha256};
 use tokio::net::TcpListener;
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::sync::CancellationToken;
 
 use super::{Caller, ServeSummary, Server, handler::Downstream};
-use crate::config::Secret;
+use crate::{
+    ConnectionLimits, ListenError,
+    config::Secret,
+    listen::{self, Protection, TimedBody},
+};
 
 /// Where the protocol is spoken.
 const PATH: &str = "/mcp";
@@ -34,12 +37,8 @@ const SESSION: &str = "mcp-session-id";
 const SESSION_IDLE: Duration = Duration::from_mins(30);
 /// Bytes of one request: a program and then some.
 const MAX_BODY_BYTES: usize = 20 * 1024 * 1024;
-/// Time for the head of a request.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time for answers to reach their clients when the server stops; streams that wait for messages have none coming.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(300);
-/// Connections at once.
-const MAX_CONNECTIONS: usize = 1_024;
 /// Sessions whose tokens are remembered before those that are gone are looked for.
 const MANY_SESSIONS: usize = 1_024;
 
@@ -62,27 +61,8 @@ pub struct HttpOptions {
     pub hosts: Vec<String>,
     /// Web origins that may connect; a browser's page of any other is refused.
     pub origins: Vec<String>,
-}
-
-/// Why HTTP can not be served.
-#[derive(Debug, thiserror::Error)]
-pub enum HttpError {
-    /// Anybody could connect; whoever configured it is at fault.
-    #[error(
-        "{address} can be reached from other machines and no token is configured; give one, or listen on 127.0.0.1"
-    )]
-    Unprotected {
-        /// The address.
-        address: SocketAddr,
-    },
-    /// The system does not give the address.
-    #[error("can not listen on {address}: {reason}")]
-    Listen {
-        /// The address.
-        address: String,
-        /// What the system said.
-        reason: String,
-    },
+    /// What connections may cost.
+    pub limits: ConnectionLimits,
 }
 
 type Answer = Response<BoxBody<Bytes, Infallible>>;
@@ -96,26 +76,27 @@ struct Door {
     owners: Mutex<HashMap<String, Caller>>,
 }
 
-/// Opens a listener; refuses an address that others can reach when no token protects it.
-pub(super) async fn listen(address: &str, options: &HttpOptions) -> Result<TcpListener, HttpError> {
-    let failed = |error: std::io::Error| HttpError::Listen { address: address.to_owned(), reason: error.to_string() };
-    let resolved: Vec<SocketAddr> = tokio::net::lookup_host(address).await.map_err(failed)?.collect();
-    if let Some(public) = resolved.iter().find(|resolved| !is_loopback(resolved.ip()))
-        && options.tokens.is_empty()
-    {
-        return Err(HttpError::Unprotected { address: *public });
-    }
-    TcpListener::bind(&*resolved).await.map_err(failed)
+/// Another way to configure a key.
+const TOKEN_FILE: &str = "or give --token-file";
+
+fn protection(options: &HttpOptions) -> Protection {
+    if options.tokens.is_empty() { Protection::ThisMachine(Some(TOKEN_FILE)) } else { Protection::Keys }
 }
 
-fn is_loopback(ip: IpAddr) -> bool {
-    ip.to_canonical().is_loopback()
+/// The answer to a connection that is one too many.
+fn too_many_connections(max: usize) -> Bytes {
+    let body = format!("there are {max} connections already (gateway.maxConnections); try again in a moment");
+    Bytes::from(format!(
+        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain; charset=utf-8\r\nretry-after: 1\r\n\
+         connection: close\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    ))
 }
 
 impl Server {
     /// Opens a listener for [`Server::serve_http`]. An address that others can reach is refused when no token protects it.
-    pub async fn listen(address: &str, options: &HttpOptions) -> Result<TcpListener, HttpError> {
-        listen(address, options).await
+    pub async fn listen(address: &str, options: &HttpOptions) -> Result<TcpListener, ListenError> {
+        listen::listen(address, protection(options)).await
     }
 
     /// Serves clients over Streamable HTTP at `/mcp` until `stop` is cancelled.
@@ -124,74 +105,32 @@ impl Server {
         listener: TcpListener,
         options: HttpOptions,
         stop: CancellationToken,
-    ) -> Result<ServeSummary, HttpError> {
-        let address = listener
-            .local_addr()
-            .map_err(|error| HttpError::Listen { address: "the listener".to_owned(), reason: error.to_string() })?;
-        if !is_loopback(address.ip()) && options.tokens.is_empty() {
-            return Err(HttpError::Unprotected { address });
-        }
+    ) -> Result<ServeSummary, ListenError> {
+        let address = listen::address(&listener, protection(&options))?;
         // First connections end with what they are sending, then streams that would stay open for ever are cut.
-        let (drain, close) = (CancellationToken::new(), CancellationToken::new());
+        let close = CancellationToken::new();
         let door = Arc::new(Door::new(self, &options, address, close.clone()));
-        let connections = TaskTracker::new();
-        loop {
-            let accepted = tokio::select! {
-                accepted = listener.accept() => accepted,
-                () = stop.cancelled() => break,
-            };
-            let Ok((stream, _)) = accepted else {
-                // Out of descriptors, most likely: others end in time.
-                tokio::time::sleep(Duration::from_millis(50)).await;
-                continue;
-            };
-            if connections.len() >= MAX_CONNECTIONS {
-                continue;
-            }
-            let _ = stream.set_nodelay(true);
-            let (door, drain) = (door.clone(), drain.clone());
-            connections.spawn(async move {
-                let service = service_fn(move |request| {
-                    let door = door.clone();
-                    async move { Ok::<_, Infallible>(door.answer(request).await) }
-                });
-                let connection = http1::Builder::new()
-                    .timer(TokioTimer::new())
-                    .header_read_timeout(HEAD_TIMEOUT)
-                    .serve_connection(TokioIo::new(stream), service);
-                let mut connection = std::pin::pin!(connection);
-                let ended = tokio::select! {
-                    _ = &mut connection => true,
-                    () = drain.cancelled() => false,
-                };
-                if !ended {
-                    connection.as_mut().graceful_shutdown();
-                    let _ = connection.await;
-                }
-            });
-        }
-        drop(listener);
+        let service = service_fn(move |request| {
+            let door = door.clone();
+            async move { Ok::<_, Infallible>(door.answer(request).await) }
+        });
+        let full = too_many_connections(options.limits.max_connections);
+        let connections = listen::accept(listener, options.limits, full, service, &stop).await;
         let summary = self.wind_down(true).await;
-        drain.cancel();
-        connections.close();
-        let _ = tokio::time::timeout(DRAIN_TIMEOUT, connections.wait()).await;
+        connections.drain(DRAIN_TIMEOUT).await;
         close.cancel();
-        let _ = tokio::time::timeout(self.0.options.grace, connections.wait()).await;
+        connections.drain(self.0.options.grace).await;
         Ok(summary)
     }
 }
 
 impl Door {
     fn new(server: &Server, options: &HttpOptions, address: SocketAddr, close: CancellationToken) -> Self {
-        let mut hosts = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
-        if !address.ip().is_unspecified() {
-            hosts.push(address.ip().to_string());
-        }
-        hosts.extend(options.hosts.iter().cloned());
+        let hosts = listen::own_hosts(address).into_iter().chain(options.hosts.iter().cloned());
+        // IPv6 addresses stand without their brackets there.
+        let hosts = hosts.map(|host| host.trim_matches(['[', ']']).to_owned());
         // A page that came from this very address is ours; there is none, but the protocol asks to let it in.
-        let port = address.port();
-        let own = ["localhost", "127.0.0.1", "[::1]"].map(|host| format!("http://{host}:{port}"));
-        let origins = own.into_iter().chain(options.origins.iter().cloned());
+        let origins = listen::own_origins(address).into_iter().chain(options.origins.iter().cloned());
         let config = StreamableHttpServerConfig::default()
             .with_allowed_hosts(hosts)
             .with_allowed_origins(origins)
@@ -210,7 +149,7 @@ impl Door {
         Self { tokens, service, sessions, owners: Mutex::default() }
     }
 
-    async fn answer(&self, mut request: Request<Incoming>) -> Answer {
+    async fn answer(&self, mut request: Request<TimedBody>) -> Answer {
         if request.uri().path() != PATH {
             return refused(StatusCode::NOT_FOUND, "there is nothing here; the protocol is spoken at /mcp");
         }

@@ -42,7 +42,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub use self::{
     connection::Caller,
-    http::{HttpError, HttpOptions, HttpToken},
+    http::{HttpOptions, HttpToken},
 };
 use self::{connection::Connections, handler::Downstream, running::Active, surface::Surfaces, suspended::Suspended};
 use crate::{

@@ -179,7 +179,7 @@ async fn a_key_has_its_role_and_its_own_preferences() {
     for (secret, role) in [("first-key-of-two", None), ("second-key-of-two", Some(Role::Reader))] {
         let mut key = GatewayKey::new(Secret::new(secret));
         key.role = role;
-        parts.options.keys.push(key);
+        parts.options.settings.keys.push(key);
     }
     let bench = Bench::of(parts).await;
     let ask = async |key: &str, task: &str| {
@@ -309,7 +309,8 @@ async fn the_loops_clocks_stand_still_while_the_client_works() {
 async fn an_id_that_nobody_waits_under_any_more_is_told_to_a_new_loop_with_the_clients_answer() {
     let mut parts =
         Parts { script: vec![asks(&["Oslo"]), Step::say("stolen?"), Step::say("mine")], ..Parts::default() };
-    parts.options.keys = ["key-one-of-two", "key-two-of-two"].map(|key| GatewayKey::new(Secret::new(key))).to_vec();
+    parts.options.settings.keys =
+        ["key-one-of-two", "key-two-of-two"].map(|key| GatewayKey::new(Secret::new(key))).to_vec();
     let bench = Bench::of(parts).await;
     let post = async |key: &str, body: &Value| -> Value {
         let request = bench.request("/v1/chat/completions").bearer_auth(key).json(body);

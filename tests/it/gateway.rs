@@ -44,7 +44,7 @@ pub(crate) struct Parts {
 impl Default for Parts {
     fn default() -> Self {
         let mut options = GatewayOptions::from_settings(&toolbridge::config::Settings::default());
-        options.requests_per_minute = 100_000;
+        options.settings.requests_per_minute = 100_000;
         Self {
             script: Vec::new(),
             host: Host::builder(),
@@ -712,7 +712,7 @@ async fn a_response_waits_for_client_tools_with_and_without_a_kept_conversation(
 #[tokio::test]
 async fn the_last_turn_leaves_no_choice_but_to_answer() {
     let mut options = Parts::default().options;
-    options.max_turns = 3;
+    options.settings.max_turns = 3;
     let call = || Step::call([("tool_search_code", json!({ "code": "return 1" }))]);
     let script = vec![call().times(2), Step::say("enough"), call().times(3)];
     let bench = Bench::of(Parts { script, options, ..Parts::default() }).await;

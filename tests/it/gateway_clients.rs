@@ -53,7 +53,7 @@ async fn bench() -> Bench {
         Parts { script: script_of_all(), provider: |settings| settings.max_retries = 0, ..Parts::default() };
     let mut key = GatewayKey::new(Secret::new(KEY));
     key.role = Some(toolbridge::policy::Role::Operator);
-    parts.options.keys.push(key);
+    parts.options.settings.keys.push(key);
     Bench::of(parts).await
 }
 

@@ -171,7 +171,7 @@ fn what_can_not_be_served_is_refused_at_the_start() {
 #[tokio::test]
 async fn limits_are_told_in_the_shape_of_the_api() {
     let mut options = Parts::default().options;
-    (options.max_body_bytes, options.requests_per_minute) = (2_000, 3);
+    (options.settings.max_body_bytes, options.settings.requests_per_minute) = (2_000, 3);
     let bench = Bench::of(Parts { script: vec![Step::say("x").times(9)], options, ..Parts::default() }).await;
     let mut large = question("mock");
     large["messages"][0]["content"] = "x".repeat(3_000).into();
@@ -203,7 +203,7 @@ async fn limits_are_told_in_the_shape_of_the_api() {
 #[tokio::test]
 async fn one_key_can_not_take_up_what_waits_for_another() {
     let mut options = Parts::default().options;
-    options.keys = ["key-one", "key-two"].map(|key| GatewayKey::new(Secret::new(key))).to_vec();
+    options.settings.keys = ["key-one", "key-two"].map(|key| GatewayKey::new(Secret::new(key))).to_vec();
     let code = "return (await openclaw.tools.call('get_weather', {city: 'Oslo'})).result.details";
     let script =
         vec![Step::call([("tool_search_code", json!({ "code": code }))]), Step::say("stolen?"), Step::say("mine")];

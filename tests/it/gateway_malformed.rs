@@ -57,8 +57,8 @@ async fn told(bench: &Bench, (path, body): (&str, Value), step: Step) -> String 
     let data = text.lines().filter_map(|line| line.strip_prefix("data: ")).filter(|data| *data != "[DONE]");
     let whole: Vec<Value> =
         std::iter::once(&*text).chain(data).filter_map(|text| serde_json::from_str(text).ok()).collect();
-    let errors = whole.iter().map(|body| body.get("error").filter(|error| error.is_object()).unwrap_or(body));
-    let problem = errors.filter(|error| error["code"].is_string()).next_back();
+    let mut errors = whole.iter().map(|body| body.get("error").filter(|error| error.is_object()).unwrap_or(body));
+    let problem = errors.rfind(|error| error["code"].is_string());
     match problem {
         Some(problem) => {
             format!("{status} {}: {}", problem["code"].as_str().unwrap(), problem["message"].as_str().unwrap())

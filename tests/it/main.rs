@@ -27,6 +27,7 @@ mod gateway_malformed;
 mod hostile;
 mod install;
 mod lab;
+mod listen;
 mod mcp;
 mod mcp_host;
 mod mcp_http;

@@ -94,7 +94,7 @@ fn an_address_that_others_can_reach_needs_a_token() {
         Command::new(BINARY).args(bench.serve(&["--http", "0.0.0.0:0"])).stdin(Stdio::null()).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("no token is configured"), "{said}");
+    assert!(said.contains("no key is configured"), "{said}");
 }
 
 #[test]

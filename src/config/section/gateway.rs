@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    ConnectionLimits,
     config::{
         Secret,
         raw::Amount,
@@ -25,6 +26,9 @@ const REQUESTS_PER_MINUTE: Range = Range { name: "requestsPerMinute", default: 6
 const MAX_TURNS: Range = Range { name: "maxTurns", default: 32, min: 1, max: 1_000 };
 const SESSION_IDLE_MS: Range = Range { name: "sessionIdleMs", default: 1_800_000, min: 1_000, max: 86_400_000 };
 const APPROVAL_WAIT_MS: Range = Range { name: "approvalWaitMs", default: 300_000, min: 0, max: 86_400_000 };
+const MAX_CONNECTIONS: Range = Range { name: "maxConnections", default: 1_024, min: 1, max: 100_000 };
+const HEAD_TIMEOUT_MS: Range = Range { name: "headTimeoutMs", default: 30_000, min: 100, max: 600_000 };
+const BODY_TIMEOUT_MS: Range = Range { name: "bodyTimeoutMs", default: 60_000, min: 100, max: 3_600_000 };
 const CONNECT_TIMEOUT_MS: Range = Range { name: "connectTimeoutMs", default: 10_000, min: 100, max: 120_000 };
 const TIMEOUT_MS: Range = Range { name: "timeoutMs", default: 600_000, min: 100, max: 3_600_000 };
 const IDLE_TIMEOUT_MS: Range = Range { name: "idleTimeoutMs", default: 120_000, min: 100, max: 3_600_000 };
@@ -55,6 +59,15 @@ pub(in crate::config) struct RawGateway {
     /// Requests that are worked on at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_concurrent_requests: Option<Amount>,
+    /// Connections at once, of `serve --http` too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_connections: Option<Amount>,
+    /// Milliseconds for the head of a request, and between two requests of a connection; of `serve --http` too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub head_timeout_ms: Option<Amount>,
+    /// Milliseconds for the body of a request, of `serve --http` too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub body_timeout_ms: Option<Amount>,
     /// Requests of one key in a minute.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests_per_minute: Option<Amount>,
@@ -164,6 +177,14 @@ pub struct GatewaySettings {
     pub max_body_bytes: usize,
     /// Requests that are worked on at once.
     pub max_concurrent_requests: usize,
+    /// Connections at once, of `serve --http` too.
+    pub max_connections: usize,
+    /// For the head of a request, and between two requests of a connection; of `serve --http` too.
+    #[serde(rename = "headTimeoutMs", serialize_with = "ms")]
+    pub head_timeout: Duration,
+    /// For the body of a request, of `serve --http` too.
+    #[serde(rename = "bodyTimeoutMs", serialize_with = "ms")]
+    pub body_timeout: Duration,
     /// Requests of one key in a minute.
     pub requests_per_minute: u32,
     /// Requests to the provider that one request of a client may lead to.
@@ -186,11 +207,22 @@ impl Default for GatewaySettings {
             origins: Vec::new(),
             max_body_bytes: usize::try_from(MAX_BODY_BYTES.default).unwrap_or(usize::MAX),
             max_concurrent_requests: usize::try_from(MAX_CONCURRENT.default).unwrap_or(usize::MAX),
+            max_connections: usize::try_from(MAX_CONNECTIONS.default).unwrap_or(usize::MAX),
+            head_timeout: Duration::from_millis(HEAD_TIMEOUT_MS.default),
+            body_timeout: Duration::from_millis(BODY_TIMEOUT_MS.default),
             requests_per_minute: u32::try_from(REQUESTS_PER_MINUTE.default).unwrap_or(u32::MAX),
             max_turns: u32::try_from(MAX_TURNS.default).unwrap_or(u32::MAX),
             session_idle: Duration::from_millis(SESSION_IDLE_MS.default),
             approval_wait: Duration::from_millis(APPROVAL_WAIT_MS.default),
         }
+    }
+}
+
+impl GatewaySettings {
+    /// What connections of the gateway, and of `serve --http`, may cost.
+    pub fn connections(&self) -> ConnectionLimits {
+        let Self { max_connections, head_timeout, body_timeout, .. } = *self;
+        ConnectionLimits { max_connections, head_timeout, body_timeout }
     }
 }
 
@@ -293,6 +325,9 @@ impl Validator<'_> {
             origins: raw.origins.clone(),
             max_body_bytes: small(self.amount(&MAX_BODY_BYTES, raw.max_body_bytes, place)),
             max_concurrent_requests: small(self.amount(&MAX_CONCURRENT, raw.max_concurrent_requests, place)),
+            max_connections: small(self.amount(&MAX_CONNECTIONS, raw.max_connections, place)),
+            head_timeout: self.duration(&HEAD_TIMEOUT_MS, raw.head_timeout_ms, place),
+            body_timeout: self.duration(&BODY_TIMEOUT_MS, raw.body_timeout_ms, place),
             requests_per_minute: self.count(&REQUESTS_PER_MINUTE, raw.requests_per_minute, place),
             max_turns: self.count(&MAX_TURNS, raw.max_turns, place),
             session_idle: self.duration(&SESSION_IDLE_MS, raw.session_idle_ms, place),

@@ -282,7 +282,7 @@ pub(in crate::gateway) fn failed(api: Api, problem: &Problem) -> Vec<Bytes> {
 
 /// Whose preferences: the user that a client names, below the key that it bears. Two keys never share them.
 fn user(shared: &Shared, owner: Owner, named: Option<&str>) -> Option<String> {
-    let key = owner.and_then(|owner| shared.options.keys.get(owner)).map(|key| {
+    let key = owner.and_then(|owner| shared.options.settings.keys.get(owner)).map(|key| {
         let hash = Sha256::digest(key.key.expose().as_bytes());
         let number = hash.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
         format!("key-{number:016x}")

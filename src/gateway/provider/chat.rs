@@ -24,7 +24,10 @@ impl ChatAnswer {
         let usage = answer.get_mut("usage").map(Value::take).filter(|usage| !usage.is_null());
         let choice = answer.pointer_mut("/choices/0")?;
         let finish_reason = choice.get("finish_reason").and_then(Value::as_str).map(str::to_owned);
-        let Some(Value::Object(message)) = choice.get_mut("message").map(Value::take) else { return None };
+        let Some(Value::Object(mut message)) = choice.get_mut("message").map(Value::take) else { return None };
+        if message.get("role").is_none_or(Value::is_null) {
+            message.insert("role".to_owned(), "assistant".into());
+        }
         Some(Self { message, finish_reason, usage })
     }
 

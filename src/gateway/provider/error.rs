@@ -112,8 +112,8 @@ impl ProviderError {
 }
 
 impl ProviderError {
-    pub(super) fn malformed(provider: &str, reason: impl ToString) -> Self {
-        Self::Malformed { provider: provider.to_owned(), reason: reason.to_string() }
+    pub(super) fn malformed(provider: &str, reason: impl Into<String>) -> Self {
+        Self::Malformed { provider: provider.to_owned(), reason: reason.into() }
     }
 }
 

@@ -148,7 +148,7 @@ impl Provider {
         if is_error(&answer) {
             return Err(error::refused(name, 200, None, &bytes, &body, &self.0.redactor));
         }
-        shape::whole(endpoint, &answer).map_err(|fault| ProviderError::malformed(name, fault))?;
+        shape::whole(endpoint, &answer).map_err(|fault| ProviderError::malformed(name, fault.to_string()))?;
         Ok(Answered { answer, attempts })
     }
 

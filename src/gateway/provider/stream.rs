@@ -82,7 +82,8 @@ impl EventStream {
                 let redactor = &self.provider.0.redactor;
                 return Err(error::refused(&name(), 200, None, data.as_bytes(), &self.sent, redactor));
             }
-            shape::event(self.endpoint, &event).map_err(|fault| ProviderError::malformed(&name(), fault))?;
+            shape::event(self.endpoint, &event)
+                .map_err(|fault| ProviderError::malformed(&name(), fault.to_string()))?;
             return Ok(Some(event));
         }
     }
