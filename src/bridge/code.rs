@@ -53,6 +53,7 @@ impl Run {
                     trace: request.trace,
                     progress: self.options.progress.clone(),
                     approver: self.options.approver.clone(),
+                    heard: self.options.heard.clone(),
                 };
                 let args = RawArguments::Text(request.payload);
                 let call = CallRequest { selector: request.tool, args, repairs: Vec::new(), origin };

@@ -2,6 +2,8 @@
 
 use std::{sync::Arc, time::Instant};
 
+use serde_json::Value;
+
 use super::{arguments::RawArguments, result, result::Reply};
 use crate::{
     catalog::{Entry, ProgressSink},
@@ -37,6 +39,20 @@ impl Surface {
     }
 }
 
+/// One call as it ended, for whoever counts failures.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Attempt {
+    /// The tool's real id; the selector, where it named none.
+    pub tool: String,
+    /// The arguments as they were given, before any repair.
+    pub args: Value,
+    /// The error's code; none when it went well.
+    pub code: Option<ToolErrorCode>,
+}
+
+/// Who hears of every call as it ends, whichever way it does.
+pub type AttemptListener = Arc<dyn Fn(Attempt) + Send + Sync>;
+
 /// Where a call comes from and who listens to it.
 #[derive(Clone)]
 pub struct CallOrigin {
@@ -52,18 +68,28 @@ pub struct CallOrigin {
     pub progress: Option<ProgressSink>,
     /// Who is asked for an approval, when it is not whom the host asks: the person behind the client that made the call.
     pub approver: Option<Arc<dyn Approver>>,
+    /// Who hears how it ended.
+    pub heard: Option<AttemptListener>,
 }
 
 impl CallOrigin {
     /// A call that belongs to no run, with what its caller asks for.
     pub fn with(surface: Surface, options: CallOptions) -> Self {
-        let CallOptions { parent, progress, approver } = options;
-        Self { parent, progress, approver, ..Self::of(surface) }
+        let CallOptions { parent, progress, approver, heard } = options;
+        Self { parent, progress, approver, heard, ..Self::of(surface) }
     }
 
     /// A call that belongs to no run.
     pub fn of(surface: Surface) -> Self {
-        Self { surface, parent: None, clock: None, trace: CallTrace::default(), progress: None, approver: None }
+        Self {
+            surface,
+            parent: None,
+            clock: None,
+            trace: CallTrace::default(),
+            progress: None,
+            approver: None,
+            heard: None,
+        }
     }
 }
 
@@ -103,6 +129,8 @@ pub(super) struct Recorded<'s> {
     pub(super) hooks: Vec<String>,
     pub(super) trace: CallTrace,
     requested: String,
+    /// Who hears how it ended, with the arguments as they were given.
+    heard: Option<(AttemptListener, Value)>,
     surface: Surface,
     parent: Option<Arc<str>>,
     tool: Option<Arc<crate::catalog::Tool>>,
@@ -127,6 +155,7 @@ impl<'s> Recorded<'s> {
             tool_ms: 0.0,
             hooks: Vec::new(),
             trace: request.origin.trace.clone(),
+            heard: request.origin.heard.clone().map(|heard| (heard, given(&request.args))),
             requested: request.selector.chars().take(MAX_SELECTOR_CHARS).collect(),
             surface: request.origin.surface,
             parent: request.origin.parent.clone(),
@@ -175,6 +204,10 @@ impl<'s> Recorded<'s> {
 
     fn write(&mut self, status: CallStatus, code: Option<ToolErrorCode>, bytes_out: u64) {
         self.ended = true;
+        if let Some((heard, args)) = self.heard.take() {
+            let tool = self.tool.as_ref().map_or_else(|| self.requested.clone(), |tool| tool.id.to_string());
+            heard(Attempt { tool, args, code });
+        }
         let executed = self.trace.was_executed();
         self.session.count_call(executed);
         let door = self.tool.as_ref().and_then(|tool| self.session.skills()?.called(tool, executed));
@@ -215,6 +248,14 @@ impl Drop for Recorded<'_> {
             let status = if self.trace.was_executed() { CallStatus::Aborted } else { CallStatus::NotStarted };
             self.write(status, Some(ToolErrorCode::Aborted), 0);
         }
+    }
+}
+
+/// Arguments as a value, whichever way they were given.
+fn given(args: &RawArguments) -> Value {
+    match args {
+        RawArguments::Value(value) => value.clone(),
+        RawArguments::Text(text) => serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.clone())),
     }
 }
 

@@ -15,7 +15,7 @@ mod result;
 
 pub use arguments::RawArguments;
 pub(crate) use brakes::Brakes;
-pub use call::{CallOrigin, CallRequest, Surface};
+pub use call::{Attempt, AttemptListener, CallOrigin, CallRequest, Surface};
 pub use execute::Sequential;
 pub use hooks::{CommandHook, FnHook, Hook, HookAnswer, HookDecision, HookEvent, HookPhase, Hooks};
 pub(crate) use json_text::read as read_json_text;
@@ -37,6 +37,10 @@ pub(crate) async fn dispatch(session: &SessionCore, view: &View, request: CallRe
     let key = brakes::call_key(&request.selector, &request.args);
     let mut record = Recorded::begin(session, &request);
     if let Err(refused) = session.brakes.before_call(key) {
+        // It is told under its real name all the same.
+        if let Ok((entry, decision)) = resolve(session, view, &request.selector) {
+            record.resolved(entry, decision);
+        }
         return record.end(Err(refused));
     }
     let outcome = walk(session, view, request, &mut record).await;

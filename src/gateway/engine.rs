@@ -28,7 +28,7 @@ use super::{
     usage::Usage,
 };
 use crate::{
-    host::Session,
+    host::{CallOptions, Session},
     policy::Approver,
     skills::{SkillStates, Turn},
     source::client::{self, ClientCall},
@@ -108,6 +108,7 @@ impl Job {
         let stream = Stream::default();
         stream.set(self.out.as_ref());
         let approver: Arc<dyn Approver> = Arc::new(self.shared.asker(self.owner, &session, stream));
+        let options = CallOptions { approver: Some(approver), ..CallOptions::default() };
         let mut usage = Usage::default();
         let mut tools: Option<Arc<TurnTools>> = None;
         let mut called_any = false;
@@ -144,7 +145,7 @@ impl Job {
             called_any = true;
             self.shared.metrics.calls(ours.len());
             conversation.hidden.extend(answer.items);
-            let execution = Execution::start(&session, &now, ours, receiver.take(), Some(&approver));
+            let execution = Execution::start(&session, &now, ours, receiver.take(), &options);
             conversation.open = Some(Open {
                 calls: answer.calls,
                 execution: Some(execution),

@@ -16,7 +16,7 @@ use super::{HostCore, InFlight};
 use crate::{
     bridge::{CodeBridge, StructuredResult},
     catalog::{Catalog, Entry, ProgressSink, Tool, ToolDefinition, ToolId, View, absent_tool},
-    dispatch::{self, Brakes, CallOrigin, CallRequest, Hooks, RawArguments, Reply, Surface},
+    dispatch::{self, AttemptListener, Brakes, CallOrigin, CallRequest, Hooks, RawArguments, Reply, Surface},
     outcome::RunOutcome,
     policy::{Approver, Decision, Effect, Grants, PolicyError, Role, Scope},
     sandbox::{Bridge, Limits, RunRequest, Sandbox, SandboxError},
@@ -70,6 +70,8 @@ pub struct CallOptions {
     pub progress: Option<ProgressSink>,
     /// Who is asked for an approval, when it is not whom the host asks.
     pub approver: Option<Arc<dyn Approver>>,
+    /// Who hears how the call ended.
+    pub heard: Option<AttemptListener>,
 }
 
 impl std::fmt::Debug for CallOptions {
@@ -89,6 +91,8 @@ pub struct RunOptions {
     pub progress: Option<ProgressSink>,
     /// Who is asked for approvals, when it is not whom the host asks.
     pub approver: Option<Arc<dyn Approver>>,
+    /// Who hears how each of its calls ended.
+    pub heard: Option<AttemptListener>,
     /// Lists the calls that are under way.
     pub in_flight: InFlight,
 }

@@ -100,6 +100,7 @@ impl Downstream {
             parent: None,
             progress: Some(line.progress.clone()),
             approver: Some(line.approver.clone()),
+            ..CallOptions::default()
         };
         if let Some(id) = surface.tool(&name).cloned() {
             let declared = surface.declares_output(&id);
@@ -124,7 +125,14 @@ impl Downstream {
                 Ok(Running::start(&shared.active, name.clone(), &shared.stop, move |line| async move {
                     let Line { cancel, progress, approver, in_flight } = line;
                     let (progress, approver) = (Some(progress), Some(approver));
-                    let run = RunOptions { limits: Some(limits), cancel, progress, approver, in_flight };
+                    let run = RunOptions {
+                        limits: Some(limits),
+                        cancel,
+                        progress,
+                        approver,
+                        in_flight,
+                        ..RunOptions::default()
+                    };
                     answer::of_run(session.run(code, run).await)
                 }))
             }

@@ -89,6 +89,9 @@ pub struct AgentStep {
     /// Real ids of the tools that were called.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub called: Vec<String>,
+    /// Calls of tools that failed on the way, and those that went well after they had failed before.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attempts: Vec<AgentAttempt>,
     /// Whether it went well.
     pub ok: bool,
     /// The code of the error.
@@ -102,6 +105,19 @@ pub struct AgentStep {
     /// Tokens, as the provider counts them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens: Option<TokensUsed>,
+}
+
+/// One call of a tool that a step made, where it failed or had failed before.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AgentAttempt {
+    /// The tool's real id, or what was asked for where there is no such tool.
+    pub tool: String,
+    /// The arguments.
+    pub args: Value,
+    /// The code of the error; none when it went well.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
 }
 
 /// The kinds of things that are done in a turn.

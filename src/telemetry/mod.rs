@@ -7,7 +7,7 @@ mod redact;
 mod session_log;
 mod tokens;
 
-pub use agent_event::{AgentEnd, AgentMove, AgentStart, AgentStep, StepKind, TokensUsed};
+pub use agent_event::{AgentAttempt, AgentEnd, AgentMove, AgentStart, AgentStep, StepKind, TokensUsed};
 pub use event::{
     ApprovalEvent, CallDecision, CallEvent, CatalogFigures, Event, ProviderRequestEvent, Row, SCHEMA_VERSION,
     SkillEvent, SourceCount, row_schema,

@@ -308,6 +308,56 @@ async fn the_same_call_failing_a_third_time_stops_and_waits_for_a_person() {
     assert_eq!(desk.replay(&desk.logs()[0]).await.0, 0);
 }
 
+/// A program that makes a failing call so often, and another one that goes well.
+fn tries(times: usize) -> Step {
+    let code = format!(
+        "let last; for (let i = 0; i < {times}; i++) {{
+            try {{ await openclaw.tools.call('broken', {{ x: 1, y: {{ b: 2, a: 1 }} }}) }} catch (error) {{ last = error.code }}
+            await openclaw.tools.call('note', {{ text: 'tried' }});
+        }}
+        return last"
+    );
+    call("tool_search_code", json!({ "code": code }))
+}
+
+#[tokio::test]
+async fn a_call_that_fails_a_third_time_inside_of_programs_that_go_well_stops_too() {
+    let other =
+        "await openclaw.tools.call('openclaw:demo:broken', { y: { a: 1, b: 2 }, x: 1 }).catch(() => 0); return 1";
+    for (script, ran) in [
+        (vec![tries(3)], 3),
+        (vec![tries(1), tries(1), call("tool_search_code", json!({ "code": other }))], 3),
+        // Here the third is held back before it reaches the tool, which is a failure all the same.
+        (vec![call("tool_search_code", json!({ "code": format!("{other}; ").replace("return 1", "").repeat(3) }))], 2),
+    ] {
+        let turns = script.len();
+        let desk = Desk::new(script).await;
+        let result = desk.run("Try", &["--mode", "code"]).await;
+        assert_eq!((result.code, &result.outcome["reason"]), (3, &json!("repeated_failure")), "{}", result.outcome);
+        assert_eq!(result.outcome["turns"], turns, "no turn more, and none less");
+        let broken = |row: &&Value| row["tool"] == "openclaw:demo:broken" && row["executed"] == true;
+        assert_eq!(desk.events("call").iter().filter(broken).count(), ran);
+        let steps = desk.events("agent_step");
+        let question = steps.iter().find(|row| row["kind"] == "approval").unwrap();
+        assert_eq!(
+            (&question["input"]["tool"], &question["input"]["args"]["x"], &question["input"]["rule"]),
+            (&json!("openclaw:demo:broken"), &json!(1), &json!("agent.sameCall"))
+        );
+        let attempts = steps.iter().flat_map(|row| row["attempts"].as_array().cloned().unwrap_or_default());
+        assert_eq!(attempts.filter(|attempt| attempt["code"].is_string()).count(), 3);
+        let (code, replayed) = desk.replay(&desk.logs()[0]).await;
+        assert_eq!((code, &replayed["same"]), (0, &json!(true)), "{replayed}");
+    }
+}
+
+#[tokio::test]
+async fn two_failures_of_a_call_and_one_with_other_arguments_stop_nothing() {
+    let code = "for (const x of [1, 1, 2]) await openclaw.tools.call('broken', { x }).catch(() => 0); return 'tried'";
+    let desk = Desk::new(vec![call("tool_search_code", json!({ "code": code })), Step::say("Tried.")]).await;
+    let ran = desk.run("Try", &["--mode", "code"]).await;
+    assert_eq!((ran.code, &ran.outcome["answer"]), (0, &json!("Tried.")), "{}", ran.outcome);
+}
+
 /// Runs a command on a terminal of its own and types `answer` when it has been asked something.
 fn typed(command: Command, answer: &str) -> (Option<i32>, String) {
     let (mut ours, mut theirs) = (0, 0);

@@ -70,7 +70,7 @@ pub(super) enum Verdict {
     GoOn,
     /// Everything failed, and the loop may try something else.
     Recover,
-    /// The call at this index has failed too often in the same way: a person decides.
+    /// The call at this index, of all that were told, has failed too often in the same way: a person decides.
     AskPerson(usize),
     /// The end.
     Stop(EndReason),
@@ -115,21 +115,21 @@ impl Breaker {
         self.iterations
     }
 
-    /// The turn's calls, each with what tells it from others and whether it failed. A turn without a call, e.g. an empty answer,
-    /// is told as one failed call.
-    pub(super) fn end(&mut self, calls: &[(String, bool)]) -> Verdict {
-        let mut asks = None;
-        for (index, (call, failed)) in calls.iter().enumerate() {
-            if !failed {
+    /// The turn's calls, each with what tells it from others and whether it failed: first those of tools that were made on the
+    /// way, by programs too, then the model's own, which alone say whether the turn led anywhere. A turn without a call, e.g. an
+    /// empty answer, is told as one failed call.
+    pub(super) fn end(&mut self, attempts: &[(String, bool)], calls: &[(String, bool)]) -> Verdict {
+        let all = || attempts.iter().chain(calls);
+        for (call, failed) in all() {
+            if *failed {
+                *self.calls.entry(call.clone()).or_insert(0) += 1;
+            } else {
                 self.calls.remove(call);
-                continue;
-            }
-            let count = self.calls.entry(call.clone()).or_insert(0);
-            *count += 1;
-            if *count >= SAME_CALL_FAILURES {
-                asks.get_or_insert(index);
             }
         }
+        let too_often =
+            |(call, _): &(String, bool)| self.calls.get(call).is_some_and(|count| *count >= SAME_CALL_FAILURES);
+        let asks = all().position(too_often);
         if calls.iter().any(|(_, failed)| !failed) {
             self.failures_in_a_row = 0;
         } else {
@@ -166,27 +166,40 @@ mod tests {
     #[test]
     fn three_failures_in_a_row_stop_and_one_success_between_does_not() {
         let mut breaker = Breaker::new(LIMITS);
-        assert_eq!(breaker.end(&call("a", true)), Verdict::Recover);
-        assert_eq!(breaker.end(&call("b", true)), Verdict::Recover);
-        assert_eq!(breaker.end(&call("c", false)), Verdict::GoOn);
-        assert_eq!(breaker.end(&call("d", true)), Verdict::Recover);
-        assert_eq!(breaker.end(&call("e", true)), Verdict::Recover);
-        assert_eq!(breaker.end(&call("f", true)), Verdict::Stop(EndReason::ConsecutiveFailures));
+        assert_eq!(breaker.end(&[], &call("a", true)), Verdict::Recover);
+        assert_eq!(breaker.end(&[], &call("b", true)), Verdict::Recover);
+        assert_eq!(breaker.end(&[], &call("c", false)), Verdict::GoOn);
+        assert_eq!(breaker.end(&[], &call("d", true)), Verdict::Recover);
+        assert_eq!(breaker.end(&[], &call("e", true)), Verdict::Recover);
+        assert_eq!(breaker.end(&[], &call("f", true)), Verdict::Stop(EndReason::ConsecutiveFailures));
     }
 
     #[test]
     fn the_same_call_failing_a_third_time_asks_a_person_even_with_successes_between() {
         let mut breaker = Breaker::new(LIMITS);
         for _ in 0..2 {
-            assert_eq!(breaker.end(&call("a", true)), Verdict::Recover);
-            assert_eq!(breaker.end(&call("b", false)), Verdict::GoOn);
+            assert_eq!(breaker.end(&[], &call("a", true)), Verdict::Recover);
+            assert_eq!(breaker.end(&[], &call("b", false)), Verdict::GoOn);
         }
         let both = [("b".to_owned(), false), ("a".to_owned(), true)];
-        assert_eq!(breaker.end(&both), Verdict::AskPerson(1));
+        assert_eq!(breaker.end(&[], &both), Verdict::AskPerson(1));
         breaker.forgive();
-        assert_eq!(breaker.end(&call("a", true)), Verdict::Recover);
-        assert_eq!(breaker.end(&call("a", false)), Verdict::GoOn, "a success forgets the failures of its call");
-        assert_eq!(breaker.end(&call("a", true)), Verdict::Recover);
+        assert_eq!(breaker.end(&[], &call("a", true)), Verdict::Recover);
+        assert_eq!(breaker.end(&[], &call("a", false)), Verdict::GoOn, "a success forgets the failures of its call");
+        assert_eq!(breaker.end(&[], &call("a", true)), Verdict::Recover);
+    }
+
+    #[test]
+    fn what_a_program_repeats_counts_whether_or_not_the_program_itself_fails() {
+        let within = |failed: &[bool]| failed.iter().map(|failed| ("t".to_owned(), *failed)).collect::<Vec<_>>();
+        let mut breaker = Breaker::new(LIMITS);
+        assert_eq!(breaker.end(&within(&[true, true]), &call("one program", false)), Verdict::GoOn);
+        assert_eq!(breaker.end(&within(&[true]), &call("another", false)), Verdict::AskPerson(0));
+        let mut breaker = Breaker::new(LIMITS);
+        let turn = breaker.end(&within(&[true, true, true, false]), &call("one program", false));
+        assert_eq!(turn, Verdict::GoOn, "in the end it went well");
+        assert_eq!(breaker.end(&within(&[true, true]), &call("another", true)), Verdict::Recover);
+        assert_eq!(breaker.end(&within(&[true]), &call("a third", true)), Verdict::AskPerson(0));
     }
 
     #[test]
@@ -194,7 +207,7 @@ mod tests {
         let mut breaker = Breaker::new(LIMITS);
         for n in 0..8 {
             let turn = [(format!("bad {n}"), true), ("good".to_owned(), false)];
-            assert_eq!(breaker.end(&turn), Verdict::GoOn);
+            assert_eq!(breaker.end(&[], &turn), Verdict::GoOn);
         }
     }
 
@@ -223,7 +236,7 @@ mod tests {
                 }
                 begun += 1;
                 let calls: Vec<_> = turn.into_iter().map(|(name, failed)| (name.to_string(), failed)).collect();
-                if matches!(breaker.end(&calls), Verdict::AskPerson(_)) {
+                if matches!(breaker.end(&[], &calls), Verdict::AskPerson(_)) {
                     breaker.forgive();
                 }
             }

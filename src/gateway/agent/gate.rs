@@ -64,39 +64,48 @@ struct Question<'g> {
 
 impl Drop for Question<'_> {
     fn drop(&mut self) {
-        let (answer, code) = told(self.answer.as_ref());
-        self.gate.trace.step(AgentStep {
-            task_id: self.gate.trace.task_id(),
-            turn: self.gate.trace.turn(),
-            kind: StepKind::Approval,
-            model: None,
-            tool: Some(self.request.tool.clone()),
-            call_id: Some(self.gate.call_id.clone()),
-            input: question(&self.request),
-            output: answer,
-            whole: None,
-            result: None,
-            called: Vec::new(),
-            ok: code.is_none(),
-            code: code.map(str::to_owned),
-            repairs: Vec::new(),
-            duration_ms: self.asked.elapsed().as_secs_f64() * 1e3,
-            tokens: None,
-        });
+        let call_id = Some(self.gate.call_id.clone());
+        let trace = &self.gate.trace;
+        trace.step(step(trace, call_id, &self.request, self.answer.as_ref(), self.asked));
         // The question was asked in this state, so the move is in the table.
         let _ = self.gate.trace.signal(Signal::Decided);
     }
 }
 
-/// A question as it is recorded.
-pub(super) fn question(request: &ApprovalRequest) -> Value {
-    json!({
-        "tool": request.tool, "args": request.args, "reason": request.reason, "rule": request.rule, "danger": request.danger,
-    })
+/// The row of a question and its answer; none is one that did not come.
+pub(super) fn step(
+    trace: &Trace,
+    call_id: Option<String>,
+    request: &ApprovalRequest,
+    answer: Option<&ApprovalAnswer>,
+    asked: Instant,
+) -> AgentStep {
+    let (output, code) = told(answer);
+    AgentStep {
+        task_id: trace.task_id(),
+        turn: trace.turn(),
+        kind: StepKind::Approval,
+        model: None,
+        tool: Some(request.tool.clone()),
+        call_id,
+        input: json!({
+            "tool": request.tool, "args": request.args, "reason": request.reason, "rule": request.rule, "danger": request.danger,
+        }),
+        output,
+        whole: None,
+        result: None,
+        called: Vec::new(),
+        attempts: Vec::new(),
+        ok: code.is_none(),
+        code: code.map(str::to_owned),
+        repairs: Vec::new(),
+        duration_ms: asked.elapsed().as_secs_f64() * 1e3,
+        tokens: None,
+    }
 }
 
 /// An answer as it is recorded, and the code of one that is no yes.
-pub(super) fn told(answer: Option<&ApprovalAnswer>) -> (Value, Option<&'static str>) {
+fn told(answer: Option<&ApprovalAnswer>) -> (Value, Option<&'static str>) {
     match answer {
         Some(ApprovalAnswer::Approved(grant)) => {
             let args = serde_json::to_value(&grant.args).unwrap_or_default();

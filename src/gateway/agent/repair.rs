@@ -137,23 +137,41 @@ struct Scanned {
     surplus: Option<usize>,
 }
 
+/// Where strings are in a text, told character by character.
+#[derive(Default)]
+struct Strings {
+    quote: Option<char>,
+    escaped: bool,
+}
+
+impl Strings {
+    /// Whether the next character belongs to a string, its quotes included.
+    fn take(&mut self, c: char) -> bool {
+        let Some(closing) = self.quote else {
+            self.quote = ['"', '\''].contains(&c).then_some(c);
+            return self.quote.is_some();
+        };
+        if self.escaped {
+            self.escaped = false;
+        } else if c == '\\' {
+            self.escaped = true;
+        } else if c == closing {
+            self.quote = None;
+        }
+        true
+    }
+}
+
 /// Follows strings and brackets; `None` when brackets close what they did not open.
 fn scan(text: &str) -> Option<Scanned> {
     let mut open = Vec::new();
-    let (mut quote, mut escaped) = (None, false);
+    let mut strings = Strings::default();
     let mut chars = text.char_indices();
     while let Some((at, c)) = chars.next() {
-        if let Some(closing) = quote {
-            (quote, escaped) = match c {
-                _ if escaped => (Some(closing), false),
-                '\\' => (Some(closing), true),
-                c if c == closing => (None, false),
-                _ => (Some(closing), false),
-            };
+        if strings.take(c) {
             continue;
         }
         match c {
-            '"' | '\'' => quote = Some(c),
             '{' => open.push('}'),
             '[' => open.push(']'),
             '}' | ']' => {
@@ -169,7 +187,7 @@ fn scan(text: &str) -> Option<Scanned> {
             _ => {}
         }
     }
-    Some(Scanned { open, in_string: quote.is_some(), surplus: None })
+    Some(Scanned { open, in_string: strings.quote.is_some(), surplus: None })
 }
 
 /// Whether text that lacks its closing brackets ends in a whole value (or in the comma after one).
@@ -222,19 +240,10 @@ fn fenced(text: &str) -> Option<&str> {
 /// Python's words in JSON's, outside of strings.
 fn without_python(text: &str) -> (String, bool) {
     let mut out = String::with_capacity(text.len());
-    let (mut quote, mut escaped, mut replaced) = (None, false, false);
+    let (mut strings, mut replaced) = (Strings::default(), false);
     let mut rest = text;
     while let Some(c) = rest.chars().next() {
-        if let Some(closing) = quote {
-            (quote, escaped) = match c {
-                _ if escaped => (Some(closing), false),
-                '\\' => (Some(closing), true),
-                c if c == closing => (None, false),
-                _ => (Some(closing), false),
-            };
-        } else if c == '"' || c == '\'' {
-            quote = Some(c);
-        } else if !out.ends_with(|c: char| c.is_alphanumeric() || c == '_') {
+        if !strings.take(c) && !out.ends_with(|c: char| c.is_alphanumeric() || c == '_') {
             let word = [("True", "true"), ("False", "false"), ("None", "null")].into_iter().find(|(python, _)| {
                 rest.strip_prefix(python)
                     .is_some_and(|after| !after.starts_with(|c: char| c.is_alphanumeric() || c == '_'))

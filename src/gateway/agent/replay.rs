@@ -22,8 +22,10 @@ use super::{
 use crate::{
     bridge::CODE_TOOL,
     config::AgentLoopSettings,
+    dispatch::Attempt,
     policy::{ApprovalAnswer, ApprovalRequest, Approver, Grant, Role},
-    telemetry::{AgentStart, AgentStep, Event, REDACTED, Redactor, Row, StepKind},
+    telemetry::{AgentAttempt, AgentStart, AgentStep, Event, REDACTED, Redactor, Row, StepKind},
+    tool_error::ToolErrorCode,
 };
 
 /// How long a replay may take: nothing in it waits.
@@ -295,6 +297,7 @@ impl Toolbox for RecordedTools {
                     text: text.to_owned(),
                     data,
                     called: Vec::new(),
+                    attempts: Vec::new(),
                 };
             };
             // What a person was asked during the call is asked again, of the record.
@@ -313,9 +316,16 @@ impl Toolbox for RecordedTools {
                 text,
                 data: step.result.unwrap_or_default(),
                 called: step.called,
+                attempts: step.attempts.into_iter().map(attempt).collect(),
             }
         })
     }
+}
+
+fn attempt(recorded: AgentAttempt) -> Attempt {
+    // A code that this version does not know is a failure all the same.
+    let code = recorded.code.map(|code| serde_json::from_value(code.into()).unwrap_or(ToolErrorCode::ToolError));
+    Attempt { tool: recorded.tool, args: recorded.args, code }
 }
 
 fn recorded_question(step: &AgentStep) -> ApprovalRequest {

@@ -3,7 +3,10 @@
 //! Every call goes through [`Execution`], and so through the session and its one dispatch path. Invariant: a call means what
 //! its name meant in the offer that the model saw, also when the catalog has changed since.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    collections::HashSet,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use futures::future::BoxFuture;
 use serde_json::Value;
@@ -12,9 +15,9 @@ use tokio::sync::mpsc;
 use super::toolbox::{Observation, Offer, ToolRequest, Toolbox};
 use crate::{
     bridge::{CODE_TOOL, ModeChoice},
-    dispatch::RawArguments,
+    dispatch::{Attempt, RawArguments},
     gateway::turn::{Asked, ClientTool, Execution, ModeWish, ModelCall, Step, Target, ToolAnswer, TurnTools, Turns},
-    host::Session,
+    host::{CallOptions, Session},
     skills::{SkillStates, Turn},
     source::client::{self, ClientCall},
     telemetry::Event,
@@ -33,6 +36,8 @@ pub struct SessionTools {
     skills: Mutex<SkillStates>,
     /// What the client brought, and where its calls go; and the session with what it brought, to be offered.
     client: Option<(ClientSide, Session)>,
+    /// Calls that have failed and not gone well since. Held for a look-up, never across an await.
+    failing: Mutex<HashSet<String>>,
     /// What was offered last. Held for a look-up, never across an await.
     offered: Mutex<Option<Arc<TurnTools>>>,
 }
@@ -65,7 +70,7 @@ impl SessionTools {
         strict: bool,
     ) -> Self {
         let (skills, offered) = (Mutex::default(), Mutex::new(None));
-        Self { session, turns, mode, context_window, strict, skills, client: None, offered }
+        Self { session, turns, mode, context_window, strict, skills, client: None, failing: Mutex::default(), offered }
     }
 
     /// The same, with tools of a client.
@@ -85,14 +90,27 @@ impl SessionTools {
     }
 
     fn current(&self) -> Option<Arc<TurnTools>> {
-        self.offered.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.offered).clone()
+    }
+
+    /// What counts of these calls: those that failed, and those that went well after they had failed.
+    fn telling(&self, attempts: Vec<Attempt>) -> Vec<Attempt> {
+        let mut failing = lock(&self.failing);
+        let telling = attempts.into_iter().filter(|attempt| match attempt.code {
+            Some(_) => {
+                failing.insert(attempt.key());
+                true
+            }
+            None => failing.remove(&attempt.key()),
+        });
+        telling.collect()
     }
 }
 
 impl Toolbox for SessionTools {
     fn begin(&self, task: &str) {
         if let Some(skills) = self.session.skills() {
-            let states = std::mem::take(&mut *self.skills.lock().unwrap_or_else(PoisonError::into_inner));
+            let states = std::mem::take(&mut *lock(&self.skills));
             skills.begin_turn(Turn { task: Some(task.to_owned()), states });
         }
     }
@@ -105,7 +123,7 @@ impl Toolbox for SessionTools {
             (asked.client_tools, session) = (&client.tools, joined);
         }
         let tools = Arc::new(self.turns.tools(session, &asked));
-        let mut offered = self.offered.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut offered = lock(&self.offered);
         let choice = &tools.choice;
         if offered.as_ref().is_none_or(|before| before.choice != *choice) {
             self.session.record(chosen(choice, tools.declared().len()));
@@ -127,10 +145,21 @@ impl Toolbox for SessionTools {
             let joined = self.client.as_ref().map(|(client, _)| client.join(&self.session));
             let (session, receiver) = joined.map_or((None, None), |(session, calls)| (Some(session), Some(calls)));
             let session = session.as_ref().unwrap_or(&self.session);
-            let mut execution = Execution::start(session, &tools, vec![call], receiver, Some(&approver));
+            let attempts: Arc<Mutex<Vec<Attempt>>> = Arc::default();
+            let heard = attempts.clone();
+            let options = CallOptions {
+                approver: Some(approver),
+                heard: Some(Arc::new(move |attempt| lock(&heard).push(attempt))),
+                ..CallOptions::default()
+            };
+            let mut execution = Execution::start(session, &tools, vec![call], receiver, &options);
             loop {
                 match execution.step().await {
-                    Step::Done(answers) => return answers.into_iter().next().map_or_else(nothing_offered, observation),
+                    Step::Done(answers) => {
+                        let observation = answers.into_iter().next().map_or_else(nothing_offered, observation);
+                        let attempts = self.telling(std::mem::take(&mut *lock(&attempts)));
+                        return Observation { attempts, ..observation };
+                    }
                     Step::Client(calls) => {
                         for mut call in calls {
                             call.hold(clocks.pause());
@@ -154,6 +183,10 @@ impl Toolbox for SessionTools {
     }
 }
 
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn chosen(choice: &ModeChoice, schemas: usize) -> Event {
     // Tokens are counted only where the choice depends on them.
     let counted = choice.direct_tokens > 0;
@@ -174,7 +207,7 @@ fn observation(answer: ToolAnswer) -> Observation {
     let ToolAnswer { text, is_error, data, .. } = answer;
     let error = data.get("error").filter(|error| error.is_object()).unwrap_or(&data);
     let code = is_error.then(|| error.get("code").and_then(Value::as_str).unwrap_or("tool_error").to_owned());
-    Observation { ok: !is_error, code, called: called(&data, is_error), text, data }
+    Observation { ok: !is_error, code, called: called(&data, is_error), text, data, attempts: Vec::new() }
 }
 
 /// Real ids of the tools that a call reached: those of a program's calls, that of a structured or direct one.

@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 use serde_json::{Map, Value};
 
 use super::clock::Clocks;
-use crate::{policy::Approver, tool_error::ToolError};
+use crate::{dispatch::Attempt, policy::Approver, tool_error::ToolError};
 
 /// A call of a model, with its arguments read.
 #[derive(Clone)]
@@ -45,13 +45,36 @@ pub struct Observation {
     pub data: Value,
     /// Real ids of the tools that were called.
     pub called: Vec<String>,
+    /// Calls of tools that failed on the way, in the order in which they ended, and those that went well after they had failed
+    /// before.
+    pub attempts: Vec<Attempt>,
+}
+
+impl Attempt {
+    /// What tells this call from others: the tool, and its arguments whatever the order of their keys.
+    pub(super) fn key(&self) -> String {
+        format!("{} {}", self.tool, sorted(&self.args))
+    }
+}
+
+/// The same value with all keys in order.
+pub(super) fn sorted(value: &Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            let mut entries: Vec<_> = map.iter().collect();
+            entries.sort_by_key(|(key, _)| *key);
+            Value::Object(entries.into_iter().map(|(key, value)| (key.clone(), sorted(value))).collect())
+        }
+        Value::Array(items) => Value::Array(items.iter().map(sorted).collect()),
+        other => other.clone(),
+    }
 }
 
 impl Observation {
     /// A success that is a text.
     pub fn of(text: impl Into<String>) -> Self {
         let text = text.into();
-        Self { ok: true, code: None, data: Value::String(text.clone()), text, called: Vec::new() }
+        Self { ok: true, code: None, data: Value::String(text.clone()), text, called: Vec::new(), attempts: Vec::new() }
     }
 
     /// A failed call.
@@ -67,7 +90,14 @@ impl Observation {
             text.push_str("\ndetails: ");
             text.push_str(&details.to_string());
         }
-        Self { ok: false, code: Some(code), text, data, called: error.tool.iter().cloned().collect() }
+        Self {
+            ok: false,
+            code: Some(code),
+            text,
+            data,
+            called: error.tool.iter().cloned().collect(),
+            attempts: Vec::new(),
+        }
     }
 
     /// What went wrong in one line, with what to do next.

@@ -20,7 +20,6 @@ use crate::{
     dispatch::{RawArguments, read_json_text},
     host::{CallOptions, RunOptions, Session},
     outcome::RunOutcome,
-    policy::Approver,
     serve::answer::{self, ModelText},
     source::client::ClientCall,
     tool_error::{ToolError, ToolErrorCode},
@@ -89,13 +88,13 @@ pub struct Execution {
 }
 
 impl Execution {
-    /// Begins the calls. `client` receives those that the client has to make; `approver` is asked instead of the host's.
+    /// Begins the calls. `client` receives those that the client has to make; `options` say who approves and who listens.
     pub fn start(
         session: &Session,
         tools: &Arc<TurnTools>,
         calls: Vec<ModelCall>,
         client: Option<mpsc::Receiver<ClientCall>>,
-        approver: Option<&Arc<dyn Approver>>,
+        options: &CallOptions,
     ) -> Self {
         let is_client =
             |call: &ModelCall| matches!(tools.target(&call.name), Some(Target::Tool(id)) if id.source() == "client");
@@ -103,7 +102,7 @@ impl Execution {
         let mut running = JoinSet::new();
         let mut answers = vec![None; calls.len()];
         for (position, call) in calls.into_iter().enumerate() {
-            let mut work = Box::pin(make(session.clone(), tools.clone(), call, approver.cloned()));
+            let mut work = Box::pin(make(session.clone(), tools.clone(), call, options.clone()));
             // Begun here, in order: what the client is to do reaches it in the order in which the model asked for it.
             match work.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
                 Poll::Ready(answer) => answers[position] = Some(answer),
@@ -176,17 +175,12 @@ fn lost() -> ToolAnswer {
     ToolAnswer::error(ToolError::new(ToolErrorCode::ToolError, "the call failed in a way that it should not"))
 }
 
-async fn make(
-    session: Session,
-    tools: Arc<TurnTools>,
-    call: ModelCall,
-    approver: Option<Arc<dyn Approver>>,
-) -> ToolAnswer {
+async fn make(session: Session, tools: Arc<TurnTools>, call: ModelCall, options: CallOptions) -> ToolAnswer {
     let ModelCall { id, name, args } = call;
-    let options = CallOptions { parent: Some(id.into()), approver: approver.clone(), ..CallOptions::default() };
+    let options = CallOptions { parent: Some(id.into()), ..options };
     let declared = tools.declaration(&name);
     match tools.target(&name) {
-        Some(Target::Code) => program(&session, args, approver).await,
+        Some(Target::Code) => program(&session, args, options).await,
         Some(Target::Search) => blocking(move || session.tool_search(input(args))).await,
         Some(Target::Describe) => blocking(move || session.tool_describe(input(args))).await,
         Some(Target::Call) => structured(session.tool_call(input(args), options)).await,
@@ -199,7 +193,7 @@ async fn make(
             direct(&session, tool.as_str(), args, options).await
         }
         // A model may remember a tool of another mode, or call by its own name what it only found.
-        None if name == CODE_TOOL => program(&session, args, approver).await,
+        None if name == CODE_TOOL => program(&session, args, options).await,
         None if name == "tool_search" => blocking(move || session.tool_search(input(args))).await,
         None if name == "tool_describe" => blocking(move || session.tool_describe(input(args))).await,
         None if name == "tool_call" => structured(session.tool_call(input(args), options)).await,
@@ -234,7 +228,7 @@ async fn blocking(work: impl FnOnce() -> StructuredResult + Send + 'static) -> T
     }
 }
 
-async fn program(session: &Session, args: RawArguments, approver: Option<Arc<dyn Approver>>) -> ToolAnswer {
+async fn program(session: &Session, args: RawArguments, options: CallOptions) -> ToolAnswer {
     let args = match args {
         // Some models write the program itself where its JSON was asked for.
         RawArguments::Text(text) if is_bare_program(&text) => Map::from_iter([("code".to_owned(), text.into())]),
@@ -245,7 +239,8 @@ async fn program(session: &Session, args: RawArguments, approver: Option<Arc<dyn
     };
     let outcome = match bridge::read_program(&args, session.limits().clone()) {
         Ok((code, limits)) => {
-            let options = RunOptions { limits: Some(limits), approver, ..RunOptions::default() };
+            let CallOptions { progress, approver, heard, .. } = options;
+            let options = RunOptions { limits: Some(limits), progress, approver, heard, ..RunOptions::default() };
             session.run(code, options).await
         }
         Err(refused) => *refused,

@@ -10,8 +10,9 @@ use std::{
 use futures::{StreamExt, stream::FuturesOrdered};
 use serde_json::{Map, Value, json};
 
-use super::{End, Engine, MAX_PROBLEM_CHARS, Offered, name_of, names};
+use super::{Acted, End, Ended, Engine, MAX_PROBLEM_CHARS, Offered, name_of, names};
 use crate::{
+    dispatch::Attempt,
     gateway::agent::{
         breaker::EndReason,
         clock::{Clocks, WallClock},
@@ -21,9 +22,9 @@ use crate::{
         own::{self, REMEMBER, UPDATE_PLAN},
         repair, summary,
         task::cut,
-        toolbox::{Observation, ToolRequest},
+        toolbox::{Observation, ToolRequest, sorted},
     },
-    telemetry::{AgentStep, StepKind},
+    telemetry::{AgentAttempt, AgentStep, StepKind},
     tool_error::{ToolError, ToolErrorCode},
 };
 
@@ -50,8 +51,8 @@ struct Returned {
 }
 
 impl Engine<'_> {
-    /// Makes the calls, all at once, and gives what tells each from others with whether it failed.
-    pub(super) async fn act(&mut self, reply: &Reply, offered: &Offered) -> Result<Vec<(String, bool)>, End> {
+    /// Makes the calls, all at once, and gives how they ended.
+    pub(super) async fn act(&mut self, reply: &Reply, offered: &Offered) -> Result<Acted, End> {
         let mut prepared = Vec::new();
         for call in &reply.calls {
             prepared.push(self.prepare(call, &offered.tools, !reply.cut_off).await?);
@@ -96,7 +97,7 @@ impl Engine<'_> {
             });
         }
         let mut ends = None;
-        let mut keys = Vec::new();
+        let mut ended = Acted::default();
         let mut messages = Vec::new();
         let mut lines = Vec::new();
         let mut readable = Vec::new();
@@ -113,10 +114,28 @@ impl Engine<'_> {
             };
             ends = ends.or(returned.halted);
             acted |= !returned.observation.called.is_empty();
+            for mut attempt in returned.observation.attempts.clone() {
+                self.agent.redactor.value(&mut attempt.args);
+                ended.attempts.push(Ended {
+                    key: attempt.key(),
+                    failed: attempt.code.is_some(),
+                    tool: attempt.tool,
+                    args: attempt.args,
+                    call_id: prepared.call.id.clone(),
+                });
+            }
             let (message, line) = self.told(prepared, returned);
             let args =
                 prepared.args.as_ref().map_or_else(|_| "{}".to_owned(), |args| Value::Object(args.clone()).to_string());
-            keys.push((key(&prepared.call, prepared.args.as_ref().ok()), line.1));
+            let mut shown = serde_json::from_str(&args).unwrap_or_default();
+            self.agent.redactor.value(&mut shown);
+            ended.calls.push(Ended {
+                key: key(&prepared.call, prepared.args.as_ref().ok()),
+                failed: line.1,
+                tool: prepared.call.name.clone(),
+                args: shown,
+                call_id: prepared.call.id.clone(),
+            });
             messages.push(message);
             lines.push(line.0);
             readable.push(args);
@@ -127,7 +146,7 @@ impl Engine<'_> {
         self.turns.push(Turn { messages, lines, acted });
         match ends {
             Some(reason) => Err(reason.into()),
-            None => Ok(keys),
+            None => Ok(ended),
         }
     }
 
@@ -170,6 +189,7 @@ impl Engine<'_> {
             whole: (whole != text).then_some(whole),
             result: Some(observation.data),
             called: observation.called,
+            attempts: observation.attempts.iter().map(recorded).collect(),
             ok: observation.ok,
             code: observation.code,
             repairs: prepared.repairs.clone(),
@@ -239,6 +259,15 @@ impl Engine<'_> {
     }
 }
 
+fn recorded(attempt: &Attempt) -> AgentAttempt {
+    let code = attempt.code.and_then(|code| serde_json::to_value(code).ok());
+    AgentAttempt {
+        tool: attempt.tool.clone(),
+        args: attempt.args.clone(),
+        code: code.and_then(|code| code.as_str().map(str::to_owned)),
+    }
+}
+
 /// Text that is no JSON and no attempt at it.
 fn is_bare_program(text: &str) -> bool {
     let text = text.trim();
@@ -259,7 +288,7 @@ fn halted(reason: EndReason) -> Observation {
     let message = "the loop ended while the call was under way; it may have had its effect";
     let data = json!({ "code": LOOP_ENDED, "reason": reason, "message": message });
     let text = format!("error[{LOOP_ENDED}]: {message}");
-    Observation { ok: false, code: Some(LOOP_ENDED.to_owned()), text, data, called: Vec::new() }
+    Observation { ok: false, code: Some(LOOP_ENDED.to_owned()), text, data, called: Vec::new(), attempts: Vec::new() }
 }
 
 /// The end that cut a recorded call short.
@@ -283,18 +312,6 @@ fn key(call: &ModelCall, args: Option<&Map<String, Value>>) -> String {
     match args {
         Some(args) => format!("{} {}", call.name, sorted(&Value::Object(args.clone()))),
         None => format!("{} {}", call.name, call.arguments),
-    }
-}
-
-fn sorted(value: &Value) -> Value {
-    match value {
-        Value::Object(map) => {
-            let mut entries: Vec<_> = map.iter().collect();
-            entries.sort_by_key(|(key, _)| *key);
-            Value::Object(entries.into_iter().map(|(key, value)| (key.clone(), sorted(value))).collect())
-        }
-        Value::Array(items) => Value::Array(items.iter().map(sorted).collect()),
-        other => other.clone(),
     }
 }
 

@@ -17,7 +17,7 @@ use super::{
     clock::WallClock,
     compose::{Composed, Turn},
     gate,
-    model::{ModelCall, ModelError, Reply},
+    model::{ModelError, Reply},
     own::{self, REMEMBER, UPDATE_PLAN},
     plan::Plan,
     state::{IllegalMove, Signal},
@@ -63,6 +63,39 @@ struct Offered {
     /// Names of those among them that are the loop's own.
     own: Vec<&'static str>,
     system: Vec<String>,
+}
+
+/// One call as it ended.
+struct Ended {
+    /// What tells it from others.
+    key: String,
+    failed: bool,
+    tool: String,
+    /// With secrets redacted.
+    args: Value,
+    /// Id of the model's call that made it.
+    call_id: String,
+}
+
+/// How the calls of a turn ended: those of the model, and those of tools that were made for them.
+#[derive(Default)]
+struct Acted {
+    calls: Vec<Ended>,
+    attempts: Vec<Ended>,
+}
+
+impl Acted {
+    /// An answer that says nothing, as if it were a call.
+    fn of_nothing() -> Self {
+        let what = "an empty answer".to_owned();
+        let ended = Ended { key: what.clone(), failed: true, tool: what, args: Value::Null, call_id: String::new() };
+        Self { calls: vec![ended], attempts: Vec::new() }
+    }
+
+    fn judged(&self, breaker: &mut Breaker) -> Verdict {
+        let counted = |ended: &[Ended]| ended.iter().map(|ended| (ended.key.clone(), ended.failed)).collect::<Vec<_>>();
+        breaker.end(&counted(&self.attempts), &counted(&self.calls))
+    }
 }
 
 struct Engine<'a> {
@@ -155,7 +188,7 @@ impl Engine<'_> {
             self.trace.begin_turn(self.breaker.begin()?);
             let offered = self.offered();
             let reply = self.decide(&offered).await?;
-            let verdict = if reply.calls.is_empty() {
+            let acted = if reply.calls.is_empty() {
                 self.trace.signal(Signal::Answered)?;
                 if let Some(answer) = reply.text {
                     self.trace.signal(Signal::Finish)?;
@@ -164,11 +197,12 @@ impl Engine<'_> {
                 self.empty_answer(&reply)
             } else {
                 self.trace.signal(Signal::Called)?;
-                let calls = self.act(&reply, &offered).await?;
+                let acted = self.act(&reply, &offered).await?;
                 self.trace.signal(Signal::Observed)?;
-                self.breaker.end(&calls)
+                acted
             };
-            self.follow(verdict, &reply).await?;
+            let verdict = acted.judged(&mut self.breaker);
+            self.follow(verdict, &acted).await?;
         }
     }
 
@@ -280,6 +314,7 @@ impl Engine<'_> {
             whole: None,
             result: None,
             called: Vec::new(),
+            attempts: Vec::new(),
             ok: code.is_none(),
             code,
             repairs: Vec::new(),
@@ -301,7 +336,7 @@ impl Engine<'_> {
     }
 
     /// An answer that says nothing is a failed turn; the model is told.
-    fn empty_answer(&mut self, reply: &Reply) -> Verdict {
+    fn empty_answer(&mut self, reply: &Reply) -> Acted {
         let problem = if reply.cut_off {
             "Your answer was cut off before it said anything. Answer in fewer words, or call a tool."
         } else {
@@ -313,17 +348,19 @@ impl Engine<'_> {
         let line = "an empty answer: failed".to_owned();
         self.lines.push(line.clone());
         self.turns.push(Turn { messages, lines: vec![line], acted: false });
-        self.breaker.end(&[("an empty answer".to_owned(), true)])
+        Acted::of_nothing()
     }
 
     /// What a turn's outcome means for the plan and the state.
-    async fn follow(&mut self, verdict: Verdict, reply: &Reply) -> Result<(), End> {
+    async fn follow(&mut self, verdict: Verdict, acted: &Acted) -> Result<(), End> {
         let problem = std::mem::take(&mut self.last_problem);
         let failed = !problem.is_empty();
         let revised = match verdict {
             Verdict::Stop(reason) => return Err(End { reason, detail: Some(problem) }),
             Verdict::AskPerson(index) => {
-                self.ask_person(reply.calls.get(index), &problem).await?;
+                let culprit = acted.attempts.iter().chain(&acted.calls).nth(index);
+                let culprit = culprit.ok_or(EndReason::Internal)?;
+                self.ask_person(culprit, &problem).await?;
                 self.plan.recover(&problem);
                 self.trace.signal(Signal::Planned)?;
                 return Ok(());
@@ -348,20 +385,16 @@ impl Engine<'_> {
     }
 
     /// The same call has failed too often: a person decides whether the loop goes on.
-    async fn ask_person(&mut self, call: Option<&ModelCall>, problem: &str) -> Result<(), End> {
+    async fn ask_person(&mut self, culprit: &Ended, problem: &str) -> Result<(), End> {
         self.trace.signal(Signal::Asked)?;
-        let tool = call.map_or("an empty answer", |call| call.name.as_str()).to_owned();
-        let redactor = &self.agent.redactor;
-        let mut args = call.and_then(|call| serde_json::from_str(&call.arguments).ok()).unwrap_or(Value::Null);
-        redactor.value(&mut args);
         let reason =
             format!("it has failed {SAME_CALL_FAILURES} times with the same arguments. May the agent go on? {problem}");
         let request = ApprovalRequest {
             id: format!("agent.{}", self.trace.turn()),
-            tool: tool.clone(),
+            tool: culprit.tool.clone(),
             description: String::new(),
-            args,
-            reason: redactor.text(&reason).into_owned(),
+            args: culprit.args.clone(),
+            reason: self.agent.redactor.text(&reason).into_owned(),
             rule: SAME_CALL_RULE.to_owned(),
             danger: false,
             session: String::new(),
@@ -369,8 +402,7 @@ impl Engine<'_> {
             timeout_ms: u64::try_from(self.agent.approval_timeout.as_millis()).unwrap_or(u64::MAX),
             fingerprint: None,
         };
-        let started = Instant::now();
-        let question = gate::question(&request);
+        let (asked, question) = (Instant::now(), request.clone());
         let (answer, aborted) = {
             let _paused = self.clock.pause();
             match &self.agent.person {
@@ -382,32 +414,17 @@ impl Engine<'_> {
                 },
             }
         };
-        let (output, mut code) = gate::told(answer.as_ref());
+        let call_id = Some(culprit.call_id.clone()).filter(|id| !id.is_empty());
+        let mut step = gate::step(&self.trace, call_id, &question, answer.as_ref(), asked);
         if aborted {
-            code = Some(EndReason::Aborted.as_str());
+            step.code = Some(EndReason::Aborted.as_str().to_owned());
         }
-        self.trace.step(AgentStep {
-            task_id: self.trace.task_id(),
-            turn: self.trace.turn(),
-            kind: StepKind::Approval,
-            model: None,
-            tool: Some(tool.clone()),
-            call_id: call.map(|call| call.id.clone()),
-            input: question,
-            output,
-            whole: None,
-            result: None,
-            called: Vec::new(),
-            ok: code.is_none(),
-            code: code.map(str::to_owned),
-            repairs: Vec::new(),
-            duration_ms: started.elapsed().as_secs_f64() * 1e3,
-            tokens: None,
-        });
+        let approved = step.ok;
+        self.trace.step(step);
         if aborted {
             return Err(EndReason::Aborted.into());
         }
-        if code.is_some() {
+        if !approved {
             return Err(End { reason: EndReason::RepeatedFailure, detail: Some(problem.to_owned()) });
         }
         self.breaker.forgive();
