@@ -5,10 +5,14 @@ use toolbridge::{
     config::{GatewayKey, Secret},
     mock_provider::{End, Step},
     policy::Role,
-    telemetry::Event,
+    skills::trace::trace,
+    telemetry::{Event, Row},
 };
 
-use crate::gateway::{Bench, Parts, text, weather_tool, with_tools};
+use crate::{
+    gateway::{Bench, Parts, text, weather_tool, with_tools},
+    skills::Lab,
+};
 
 const MODEL: &str = "mock+agent";
 
@@ -365,4 +369,68 @@ async fn too_many_loops_that_wait_are_refused_to_their_models() {
     bench.chat(&body).await;
     assert_eq!(text(&bench.chat(&body).await), "Without.");
     assert!(told(&bench)[0].contains("too many programs wait for their clients"), "{:?}", told(&bench));
+}
+
+#[tokio::test]
+async fn each_task_of_the_loop_is_a_turn_of_its_sessions_skills_which_are_loaded_traced_and_expire() {
+    let mut lab = Lab::new();
+    lab.settings.expire_turns = 1;
+    let script = vec![
+        Step::call([("load_skill", json!({ "name": "docs" }))]),
+        Step::call([("docs__docs_write", json!({}))]),
+        Step::say("Written."),
+        Step::say("Hello."),
+        Step::say("Bye."),
+    ];
+    let bench = Bench::of(Parts { script, host: lab.builder(), ..Parts::default() }).await;
+    let ask = async |task: &str, states: &str| {
+        let request = bench.request("/v1/chat/completions").header("x-toolbridge-session", "mine");
+        let request = request.header("x-toolbridge-skills", states).json(&chat("mock:direct+agent", task));
+        let answer: Value = request.send().await.unwrap().json().await.unwrap();
+        text(&answer).to_owned()
+    };
+    assert_eq!(ask("Write the report", "").await, "Written.");
+    assert_eq!(ask("Say hello", "poems=always").await, "Hello.");
+    assert_eq!(ask("Say bye", "").await, "Bye.");
+    let open: Vec<bool> =
+        bench.asked().iter().map(|request| request.offered().contains(&"docs__docs_write".to_owned())).collect();
+    assert_eq!(open, [false, true, true, true, false], "open from its loading on, until it was not used for a turn");
+    let holds = |index: usize| {
+        let system = system_of(&bench, index);
+        system.contains("Rhyme.") && !system.contains("<unloaded_skill slug=\"poems\"")
+    };
+    let rhymes: Vec<bool> = (0..5).map(holds).collect();
+    assert_eq!(rhymes, [false, false, false, true, false], "a state holds for the task that it came with");
+    let rows = bench.rows().await.into_iter().enumerate();
+    let rows: Vec<Row> = rows
+        .map(|(seq, event)| Row { v: 1, seq: seq as u64, at: String::new(), session: "gw-mine".to_owned(), event })
+        .collect();
+    let turns = trace(&rows, &[]);
+    let shown: Vec<Value> = turns
+        .iter()
+        .map(|turn| {
+            let skills: Vec<_> =
+                turn.skills.iter().map(|skill| json!([skill.skill, skill.action, skill.reason])).collect();
+            let calls: Vec<_> = turn.calls.iter().map(|call| json!([call.tool, call.skill])).collect();
+            json!([turn.turn, turn.task, skills, calls])
+        })
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            json!([
+                1,
+                "Write the report",
+                [["docs", "loaded", null]],
+                [["openclaw:core:load_skill", null], ["openclaw:docs:docs_write", "docs"]]
+            ]),
+            json!([2, "Say hello", [["poems", "loaded", null]], []]),
+            json!([
+                3,
+                "Say bye",
+                [["docs", "unloaded", "not used for long"], ["poems", "unloaded", "it was part of earlier turns only"]],
+                []
+            ]),
+        ]
+    );
 }

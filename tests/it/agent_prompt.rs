@@ -270,6 +270,12 @@ async fn a_result_over_the_budget_is_cut_and_can_be_read_to_its_end() {
         "{}",
         &shown[0][8_100..]
     );
+    assert_eq!(
+        shown[1].split_once('\n').unwrap().1,
+        "[cut: bytes 8192 to 16384 of 20000 are shown; the rest: read_more {\"handle\": \"r1\", \"offset\": 16384}, or with \
+         \"find\": \"words\"]",
+        "a part is not cut once more"
+    );
     assert!(shown[2].ends_with("[bytes 16384 to 20000, the end of r1]"));
     let step = desk.events("agent_step").into_iter().find(|step| step["kind"] == "tool").unwrap();
     assert_eq!(step["whole"].as_str().map(str::len), Some(20_000), "the log has all of it");

@@ -20,7 +20,8 @@ use crate::{
         gate::Gate,
         model::{ModelCall, Reply},
         own::{self, REMEMBER, UPDATE_PLAN},
-        repair, summary,
+        repair,
+        summary::{self, READ_MORE},
         task::cut,
         toolbox::{Observation, ToolRequest, sorted},
     },
@@ -47,6 +48,8 @@ struct Returned {
     observation: Observation,
     /// The loop ended while the call was under way.
     halted: Option<EndReason>,
+    /// It is a part of a result that had been cut.
+    is_part: bool,
     duration_ms: f64,
 }
 
@@ -93,7 +96,12 @@ impl Engine<'_> {
                         (observation, end)
                     }
                 };
-                Some(Returned { observation, halted, duration_ms: started.elapsed().as_secs_f64() * 1e3 })
+                Some(Returned {
+                    observation,
+                    halted,
+                    is_part: false,
+                    duration_ms: started.elapsed().as_secs_f64() * 1e3,
+                })
             });
         }
         let mut ends = None;
@@ -110,7 +118,8 @@ impl Engine<'_> {
                     Ok(args) => self.own_tool(&prepared.call.name, args),
                     Err(error) => Observation::failed(error),
                 };
-                Returned { observation, halted: None, duration_ms: 0.0 }
+                let is_part = prepared.call.name == READ_MORE && offered.own.contains(&READ_MORE);
+                Returned { observation, halted: None, is_part, duration_ms: 0.0 }
             };
             ends = ends.or(returned.halted);
             acted |= !returned.observation.called.is_empty();
@@ -152,11 +161,12 @@ impl Engine<'_> {
 
     /// Tells a call that has come back; gives the message for the model, and the line with whether it failed.
     fn told(&mut self, prepared: &Prepared, returned: Returned) -> (Value, (String, bool)) {
-        let Returned { observation, duration_ms, .. } = returned;
+        let Returned { observation, duration_ms, is_part, .. } = returned;
         let call = &prepared.call;
         let problem = (!observation.ok).then(|| observation.problem());
         let whole = observation.text;
-        let text = self.shelf.bounded(whole.clone());
+        // A part that was asked for is bounded already, and says itself how to read on.
+        let text = if is_part { whole.clone() } else { self.shelf.bounded(whole.clone()) };
         if observation.ok {
             let short = |id: &String| id.rsplit(':').next().unwrap_or_default().to_owned();
             for done in observation.called.iter().map(short) {
