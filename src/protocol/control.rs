@@ -62,8 +62,6 @@ pub(crate) enum ToZygote {
     Fork {
         /// Chosen by the host, unique in this zygote.
         worker: u32,
-        /// Whether it runs a trusted program before it waits: worth it unless somebody is waiting for it already.
-        rehearse: bool,
     },
 }
 

@@ -18,11 +18,14 @@ use serde::{
 };
 
 /// Version of this message set; host and worker are the same binary, so any difference is a broken installation.
-pub const PROTOCOL_VERSION: u32 = 1;
+pub const PROTOCOL_VERSION: u32 = 2;
 
 /// Host to worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToWorker {
+    /// Run the trusted program first, so that a worker which waits has paid for its first pages and compilations. Before
+    /// `Execute`, at most once; skipped when the program is there already.
+    Rehearse,
     /// The program; sent once.
     Execute(Execute),
     /// The answer to one call.

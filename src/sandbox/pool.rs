@@ -133,6 +133,10 @@ pub(super) struct Shared {
 }
 
 impl Shared {
+    pub(super) fn new() -> Self {
+        Self { waiting: Mutex::new(VecDeque::new()), empty: AtomicBool::new(false) }
+    }
+
     pub(super) fn waiting(&self) -> MutexGuard<'_, VecDeque<Parked>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -164,7 +168,7 @@ impl Pool {
         waker.set_nonblocking(true).map_err(exhausted)?;
         wake.set_nonblocking(true).map_err(exhausted)?;
         let (commands, inbox) = mpsc::channel();
-        let shared = Arc::new(Shared { waiting: Mutex::new(VecDeque::new()), empty: AtomicBool::new(false) });
+        let shared = Arc::new(Shared::new());
         let (started, first) = mpsc::sync_channel(1);
         let worker_options = options.worker_options(variant);
         let supervisor = Supervisor::new(options, worker_options, Arc::clone(&shared), inbox, wake, started);

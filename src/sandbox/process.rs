@@ -6,7 +6,7 @@
 
 use std::{
     fs,
-    io::{self, IoSlice, IoSliceMut, Read},
+    io::{self, IoSlice, IoSliceMut, Read, Write},
     mem::MaybeUninit,
     os::{
         fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd},
@@ -30,7 +30,7 @@ use tokio::{
 };
 
 use super::SandboxError;
-use crate::protocol::{Exit, FromZygote, Layer, MAX_CONTROL_BYTES, ToZygote, WorkerOptions};
+use crate::protocol::{Exit, FromZygote, Layer, MAX_CONTROL_BYTES, ToWorker, ToZygote, WorkerOptions, encode};
 
 /// Bytes of a worker's last words that are kept.
 const STDERR_TAIL_BYTES: usize = 2 * 1024;
@@ -38,7 +38,7 @@ const STDERR_TAIL_BYTES: usize = 2 * 1024;
 /// How a worker came to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// Was waiting, rehearsed.
+    /// Was waiting.
     Waiting,
     /// Forked for this run.
     Forked,
@@ -67,6 +67,8 @@ pub(super) struct Parked {
     /// Completed by the pool's thread when the worker was reaped; closed without a value when its zygote is gone too.
     exit: oneshot::Receiver<Exit>,
     pub(super) origin: Origin,
+    /// Whether it was told to rehearse.
+    rehearsed: bool,
     /// Which zygote forked it, and its number there.
     pub(super) birth: (u64, u32),
 }
@@ -82,11 +84,20 @@ impl Parked {
         let [pidfd, channel, stderr] = <[OwnedFd; 3]>::try_from(descriptors).ok()?;
         let channel = StdUnixStream::from(channel);
         channel.set_nonblocking(true).ok()?;
-        Some(Self { pidfd, channel: Some(channel), stderr, exit, origin, birth })
+        Some(Self { pidfd, channel: Some(channel), stderr, exit, origin, rehearsed: false, birth })
     }
-}
 
-impl Parked {
+    /// Has it run the trusted program, unless it was told so before. Never waits: a worker that waits has read all it was
+    /// sent, so there is room for these few bytes.
+    pub(super) fn rehearse(&mut self) {
+        if let (false, Some(mut channel)) = (std::mem::replace(&mut self.rehearsed, true), self.channel.as_ref())
+            && let Ok(frame) = encode(&ToWorker::Rehearse, MAX_CONTROL_BYTES)
+        {
+            // One that is gone shows it at its checkout.
+            let _ = channel.write_all(&frame);
+        }
+    }
+
     /// Whether the process has ended.
     pub(super) fn is_gone(&self) -> bool {
         is_gone(&self.pidfd)

@@ -20,7 +20,7 @@ use super::{
     pool::{PoolOptions, SandboxLevel, Shared},
     process::{Launcher, Origin, Parked},
 };
-use crate::protocol::{Exit, FromZygote, Layer, LayerReport, Role, ToZygote, WorkerOptions};
+use crate::protocol::{Exit, FromZygote, Layer, LayerReport, Role, Serve, ToZygote, WorkerOptions};
 
 /// Forks, or executed workers, asked for and not yet there. More would only queue in the zygote.
 const MAX_IN_FLIGHT: usize = 16;
@@ -90,6 +90,8 @@ pub(super) struct Supervisor {
     waiting_deaths: u32,
     failed_starts: u32,
     closing: bool,
+    /// How many there are for runs.
+    processors: usize,
 }
 
 impl Supervisor {
@@ -115,6 +117,7 @@ impl Supervisor {
             waiting_deaths: 0,
             failed_starts: 0,
             closing: false,
+            processors: std::thread::available_parallelism().map_or(1, usize::from),
         }
     }
 
@@ -135,6 +138,7 @@ impl Supervisor {
         self.start_generation();
         while !self.closing {
             self.satisfy();
+            self.rehearse();
             let ready = self.wait();
             if ready[0] {
                 self.read_commands();
@@ -210,11 +214,11 @@ impl Supervisor {
             self.refill_at = None;
             wanted += self.options.waiting.saturating_sub(self.waiting_count());
         }
-        if self.zygote() { self.ask_zygote(wanted, urgent) } else { self.execute(wanted) }
+        if self.zygote() { self.ask_zygote(wanted) } else { self.execute(wanted) }
     }
 
-    /// Asks for `wanted` workers in all, `urgent` of which somebody is waiting for.
-    fn ask_zygote(&mut self, wanted: usize, urgent: usize) {
+    /// Asks for `wanted` workers in all.
+    fn ask_zygote(&mut self, wanted: usize) {
         let on_the_way: usize = self.generations.iter().map(|one| one.in_flight).sum();
         if wanted > 0 && !self.generations.iter().any(|one| one.standing == Standing::Serving) {
             self.start_generation();
@@ -226,9 +230,9 @@ impl Supervisor {
         else {
             return;
         };
-        for ahead in on_the_way..wanted.min(MAX_IN_FLIGHT) {
+        for _ in on_the_way..wanted.min(MAX_IN_FLIGHT) {
             let worker = serving.asked;
-            if serving.launcher.send(ToZygote::Fork { worker, rehearse: ahead >= urgent }).is_err() {
+            if serving.launcher.send(ToZygote::Fork { worker }).is_err() {
                 break;
             }
             serving.asked += 1;
@@ -239,6 +243,19 @@ impl Supervisor {
         // It goes on serving until its successor has started.
         if used_up && !self.generations.iter().any(|one| one.number > number) {
             self.start_generation();
+        }
+    }
+
+    /// Lets waiting workers rehearse while a processor is idle. A rehearsal moves work ahead of a run and adds to it: where
+    /// all processors have runs to do, it would take from them.
+    fn rehearse(&self) {
+        if self.worker_options.serve != Serve::Program {
+            return;
+        }
+        let mut waiting = self.shared.waiting();
+        let alive: usize = self.generations.iter().map(|one| one.live.len()).sum();
+        if alive.saturating_sub(waiting.len()) < self.processors {
+            waiting.iter_mut().for_each(Parked::rehearse);
         }
     }
 
@@ -465,4 +482,55 @@ fn address_space_limit() -> Option<u64> {
 fn crashed(exit: Exit) -> bool {
     use nix::libc::{SIGABRT, SIGBUS, SIGILL, SIGSEGV, SIGSYS, SIGTRAP};
     matches!(exit, Exit::Signal(SIGSEGV | SIGILL | SIGTRAP | SIGBUS | SIGSYS | SIGABRT))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::OwnedFd;
+
+    use super::*;
+    use crate::protocol::{FrameDecoder, ToWorker};
+
+    /// What the worker at the other end is told, when `processors` are there and nothing runs.
+    fn told(processors: usize) -> Vec<ToWorker> {
+        let options = PoolOptions::default();
+        let worker_options = WorkerOptions {
+            role: Role::Zygote,
+            serve: Serve::Program,
+            jit: false,
+            max_heap_bytes: 0,
+            max_memory_bytes: 0,
+            cpu_seconds: 0,
+            control_group: Err(String::new()),
+            omit: Vec::new(),
+            without_call: None,
+        };
+        let shared = Arc::new(Shared::new());
+        let (_waker, wake) = StdUnixStream::pair().unwrap();
+        let (_commands, inbox) = mpsc::channel();
+        let (started, _first) = mpsc::sync_channel(1);
+        let mut supervisor = Supervisor::new(options, worker_options, Arc::clone(&shared), inbox, wake, started);
+        supervisor.processors = processors;
+
+        let (ours, theirs) = StdUnixStream::pair().unwrap();
+        let some = || OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
+        let (_exit, hears) = oneshot::channel();
+        let parked = Parked::new(vec![some(), ours.into(), some()], hears, Origin::Waiting, (0, 0)).unwrap();
+        shared.waiting().push_back(parked);
+        supervisor.rehearse();
+        supervisor.rehearse();
+        shared.waiting().clear();
+
+        let mut bytes = Vec::new();
+        (&theirs).read_to_end(&mut bytes).unwrap();
+        let mut decoder = FrameDecoder::new(1024);
+        decoder.push(&bytes);
+        std::iter::from_fn(|| decoder.next().unwrap()).collect()
+    }
+
+    #[test]
+    fn a_waiting_worker_rehearses_once_and_only_while_a_processor_is_idle() {
+        assert_eq!(told(1), [ToWorker::Rehearse]);
+        assert_eq!(told(0), []);
+    }
 }

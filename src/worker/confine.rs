@@ -28,7 +28,7 @@ pub(super) struct Confinement {
     limits: Vec<(Resource, u64)>,
     landlock: Option<RulesetCreated>,
     close_descriptors: bool,
-    seccomp: Option<[BpfProgram; 2]>,
+    seccomp: Option<BpfProgram>,
 }
 
 impl Confinement {
@@ -56,9 +56,9 @@ impl Confinement {
         let seccomp = if wanted(Layer::Seccomp) {
             match available_seccomp().and_then(|()| seccomp::compile(seccomp::POLICY, options.without_call.as_deref()))
             {
-                Ok(filters) => {
+                Ok(filter) => {
                     report.hold(Layer::Seccomp);
-                    Some(filters)
+                    Some(filter)
                 }
                 Err(reason) => {
                     report.miss(Layer::Seccomp, reason);
@@ -97,8 +97,8 @@ impl Confinement {
             close_all_but_channel().map_err(|error| format!("closing descriptors: {error}"))?;
         }
         default_fault_handlers();
-        if let Some(filters) = &self.seccomp {
-            seccomp::install(filters)?;
+        if let Some(filter) = &self.seccomp {
+            seccomp::install(filter)?;
         }
         Ok(())
     }

@@ -90,23 +90,24 @@ impl Engine {
     }
 
     /// Runs one program that comes over `channel`. `confine` is called before anything of it is read.
-    pub(crate) fn serve(mut self, channel: OwnedFd, rehearse: bool, confine: impl FnOnce()) -> ! {
-        let channel = Channel::new(channel);
+    pub(crate) fn serve(mut self, channel: OwnedFd, confine: impl FnOnce()) -> ! {
+        let mut channel = Channel::new(channel);
         // Neither frame can be over a cap.
         let _ = channel.send(&FromWorker::Hello { version: PROTOCOL_VERSION });
         confine();
-        if rehearse {
-            self.rehearse(REHEARSAL);
+        let _ = channel.send(&FromWorker::Ready);
+        let mut first = channel.receive();
+        if first == ToWorker::Rehearse {
+            first = channel.received().unwrap_or_else(|| {
+                self.rehearse(REHEARSAL);
+                channel.receive()
+            });
         }
+        let ToWorker::Execute(execute) = first else { exit(EXIT_PROTOCOL) };
         if let Some(fd) = channel.raw_fd() {
             memory::report_to(fd);
         }
         self.state.reset(channel);
-        let _ = self.state.channel.borrow().send(&FromWorker::Ready);
-        let execute = match self.state.channel.borrow_mut().receive() {
-            ToWorker::Execute(execute) => execute,
-            ToWorker::Settle(_) | ToWorker::Barrier => exit(EXIT_PROTOCOL),
-        };
         self.execute(&execute);
         exit(0)
     }

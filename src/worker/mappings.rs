@@ -14,11 +14,40 @@ pub(super) fn data_bytes() -> io::Result<u64> {
     kib.map(|kib| kib * 1024).ok_or_else(|| io::Error::other("no VmData"))
 }
 
-/// Gives back what the allocator holds in reserve and puts its lists in order, once instead of in every child.
+/// Gives back what the allocator holds in reserve, and takes for good every gap that initialising left in the heap.
+///
+/// A child that fills a gap pays for a copy of the page around it. Without gaps what it allocates lies together, on pages
+/// that are nobody's yet.
+#[cfg(target_env = "gnu")]
 pub(super) fn tidy_heap() {
-    // SAFETY: touches free memory only.
-    unsafe { libc::malloc_trim(0) };
+    /// Well below what the allocator asks the kernel for a mapping of its own for; larger gaps go in pieces.
+    const LARGEST_GAP_BYTES: usize = 64 * 1024;
+    /// Smaller ones are kept in lists by size when they are freed, not merged with their neighbours.
+    const SMALL_BYTES: usize = 1032;
+    // SAFETY: touches free memory only, and reads numbers; `sbrk(0)` moves nothing.
+    let end_of_gaps = unsafe {
+        libc::malloc_trim(0);
+        (libc::sbrk(0) as usize).saturating_sub(libc::mallinfo2().keepcost)
+    };
+    let coarse = (SMALL_BYTES * 4..LARGEST_GAP_BYTES).step_by(1024).rev();
+    for bytes in coarse.chain((16..SMALL_BYTES * 4).step_by(16).rev()) {
+        loop {
+            // SAFETY: plain allocation; what is not freed is meant to stay.
+            let gap = unsafe { libc::malloc(bytes) };
+            if gap.is_null() || gap as usize >= end_of_gaps {
+                if bytes > SMALL_BYTES {
+                    // SAFETY: just allocated, or null.
+                    unsafe { libc::free(gap) };
+                }
+                break;
+            }
+        }
+    }
 }
+
+/// What another allocator does with its gaps is its own affair.
+#[cfg(not(target_env = "gnu"))]
+pub(super) fn tidy_heap() {}
 
 /// Makes every mapping of V8 survive a fork, which V8 asks the kernel not to do.
 ///

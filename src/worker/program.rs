@@ -152,7 +152,7 @@ fn receive(scope: &mut v8::PinScope<'_, '_>, state: &State) {
                 state.barrier_owed.set(true);
                 return;
             }
-            ToWorker::Execute(_) => exit(EXIT_PROTOCOL),
+            ToWorker::Rehearse | ToWorker::Execute(_) => exit(EXIT_PROTOCOL),
         }
         let Some(next) = state.channel.borrow_mut().received() else { return };
         message = next;

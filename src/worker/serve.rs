@@ -36,9 +36,9 @@ impl Server {
     }
 
     /// Confines this process and serves its channel until the end.
-    pub(super) fn serve(self, channel: OwnedFd, rehearse: bool, confine: impl FnOnce()) -> ! {
+    pub(super) fn serve(self, channel: OwnedFd, confine: impl FnOnce()) -> ! {
         match self {
-            Self::Program(engine) => engine.serve(channel, rehearse, confine),
+            Self::Program(engine) => engine.serve(channel, confine),
             Self::Probe => probe::serve(channel, confine),
         }
     }

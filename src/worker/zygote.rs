@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! host ─exec─▶ launcher: user, network, … namespaces ─fork─▶ zygote (first of its process namespace): V8, warm, sealed
-//!                                                             ─fork─▶ worker: confined, rehearsed, one program
+//!                                                             ─fork─▶ worker: confined, one program
 //! ```
 //! Where a zygote can not work the launcher forks the one worker itself. Invariants: the zygote never reads a byte that a
 //! program had a part in; a worker never returns into this code; when the host ends, the control socket ends, and with the
@@ -210,7 +210,7 @@ fn zygote(options: &WorkerOptions, control: &OwnedFd, mut report: LayerReport) -
             Err(_) | Ok(0) => exit_now(0),
             Ok(length) => length,
         };
-        let Ok(ToZygote::Fork { worker, rehearse }) = postcard::from_bytes(&bytes[..length]) else {
+        let Ok(ToZygote::Fork { worker }) = postcard::from_bytes(&bytes[..length]) else {
             exit_now(status::BAD_ARGUMENT)
         };
         let pipes = match Pipes::new() {
@@ -230,7 +230,7 @@ fn zygote(options: &WorkerOptions, control: &OwnedFd, mut report: LayerReport) -
                     exit_now(status::HOST_GONE);
                 }
                 let _ = child_ends.thread_unblock();
-                become_worker(pipes, server, confinement, rehearse);
+                become_worker(pipes, server, confinement);
             }
             Ok(ForkResult::Parent { child }) => {
                 match pidfd_of(child) {
@@ -260,8 +260,7 @@ fn single(options: &WorkerOptions, control: &OwnedFd, mut report: LayerReport) -
     let rights = [pidfd.as_raw_fd(), pipes.channel.0.as_raw_fd(), pipes.stderr.0.as_raw_fd()];
     send(control, &FromZygote::Started { layers: report }, &[]);
     send(control, &FromZygote::Worker { worker: 0 }, &rights);
-    // The engine has not run anything yet.
-    become_worker(pipes, server, confinement, true)
+    become_worker(pipes, server, confinement)
 }
 
 /// The two ways between a worker and its host; the host's end first.
@@ -288,7 +287,7 @@ fn pidfd_of(pid: Pid) -> Result<OwnedFd, Errno> {
 }
 
 /// From here on the process belongs to one run: it keeps its channel and its pipe, and serves once it is confined.
-fn become_worker(pipes: Pipes, server: Server, confinement: Confinement, rehearse: bool) -> ! {
+fn become_worker(pipes: Pipes, server: Server, confinement: Confinement) -> ! {
     let (channel, stderr) = (pipes.channel.1, pipes.stderr.1);
     // SAFETY: plain numbers; what is overwritten or closed is owned by values that are never used or dropped from here on,
     // because this function does not return and `serve` is given a descriptor of its own.
@@ -301,7 +300,7 @@ fn become_worker(pipes: Pipes, server: Server, confinement: Confinement, rehears
         OwnedFd::from_raw_fd(CHANNEL)
     };
     std::mem::forget((pipes.channel.0, pipes.stderr.0));
-    server.serve(channel, rehearse, move || {
+    server.serve(channel, move || {
         if let Err(reason) = confinement.apply() {
             eprintln!("a worker could not confine itself: {reason}");
             exit_now(status::NOT_CONFINED);

@@ -91,7 +91,7 @@ impl Worker {
             match self.receive().expect("the host is there") {
                 ToWorker::Settle(settle) => return settle,
                 ToWorker::Barrier => self.send(&FromWorker::Barrier),
-                ToWorker::Execute(_) => {}
+                ToWorker::Rehearse | ToWorker::Execute(_) => {}
             }
         }
     }
@@ -507,7 +507,7 @@ async fn continuations_run_before_calls_in_line_start() {
                         worker.send(&FromWorker::Barrier);
                         opener.open.notify_one();
                     }
-                    ToWorker::Execute(_) => {}
+                    ToWorker::Rehearse | ToWorker::Execute(_) => {}
                 }
             }
             worker.done();
