@@ -226,6 +226,16 @@ impl Evidence<'_> {
             if modes.is_empty() || modes.iter().any(|mode| *mode != (lane.lane.name(), declared)) {
                 return Err(format!("{declared} tools were declared, and its mode rows say {modes:?}"));
             }
+            let logged = rows().filter_map(|event| match event {
+                Event::ProviderRequest(request) => Some((request.request_bytes, request.tools_declared)),
+                _ => None,
+            });
+            let requests = lane.task.requests.iter();
+            let recorded = requests.map(|request| (request.raw.len() as u64, request.offered().len() as u64));
+            let (logged, recorded): (Vec<_>, Vec<_>) = (ordered(logged), ordered(recorded));
+            if logged != recorded {
+                return Err(format!("rows of requests (bytes, tools) {logged:?}, but the provider got {recorded:?}"));
+            }
             let found = rows().any(
                 |event| matches!(event, Event::Search { hits, .. } if hits.iter().flatten().any(|hit| *hit == target)),
             );
@@ -362,6 +372,13 @@ impl Conversation {
 
 fn shortened(text: &str) -> String {
     if text.chars().count() <= 160 { text.to_owned() } else { text.chars().take(159).chain(['…']).collect() }
+}
+
+/// Rows may be written in another order than requests were sent.
+fn ordered<T: Ord>(items: impl Iterator<Item = T>) -> Vec<T> {
+    let mut items: Vec<T> = items.collect();
+    items.sort_unstable();
+    items
 }
 
 /// Whether a text names an id, and not only one that begins like it.

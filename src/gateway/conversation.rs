@@ -9,7 +9,9 @@ use std::{collections::HashMap, sync::Arc};
 use serde_json::Value;
 
 use super::{
+    api::{Api, Voice},
     engine::Job,
+    problem::Problem,
     store::{self, Found, Open, Pending, Suspended},
     turn::ToolAnswer,
 };
@@ -78,10 +80,7 @@ impl Job {
             };
             if behind { conversation.tail.push(item) } else { conversation.base.push(item) }
         }
-        let follows = self.incoming.rest.get("previous_response_id").and_then(Value::as_str).map(str::to_owned);
-        if let Some(id) = follows.as_ref().and_then(|id| store.provider_id(self.owner, id)) {
-            self.incoming.rest.insert("previous_response_id".to_owned(), id.into());
-        }
+        let follows = self.follow();
         if let Some((_, (suspended, ids))) = taken {
             let Suspended { session, mut open, hidden, mut chain } = *suspended;
             for (id, pending) in open.pending.drain() {
@@ -100,13 +99,49 @@ impl Job {
             }
             chain.push(ids);
             // A provider that keeps the conversation has what was hidden before this answer.
-            let kept = follows.is_some();
+            let kept = follows;
             conversation.hidden = if kept { Vec::new() } else { hidden };
             conversation.chain = if kept { Vec::new() } else { chain };
             conversation.open = Some(open);
             self.session = session;
         }
         conversation
+    }
+
+    /// Names the response that the request follows as the provider knows it. Whether it follows one.
+    fn follow(&mut self) -> bool {
+        let rest = &mut self.incoming.rest;
+        let Some(id) = rest.get("previous_response_id").and_then(Value::as_str) else { return false };
+        if let Some(id) = self.shared.store.provider_id(self.owner, id) {
+            rest.insert("previous_response_id".to_owned(), id.into());
+        }
+        true
+    }
+
+    /// Refuses to follow a response that this gateway has not given to this key, or remembers no more: what the model did
+    /// unseen would be missing.
+    pub(super) fn check_followed(&self) -> Result<(), Problem> {
+        let rest = &self.incoming.rest;
+        let follows = rest.get("previous_response_id").filter(|_| self.incoming.api == Api::Responses);
+        let Some(id) = follows.and_then(Value::as_str) else { return Ok(()) };
+        if self.shared.store.provider_id(self.owner, id).is_some() {
+            return Ok(());
+        }
+        let message = "no response with that previous_response_id is known here (it is another key's, it was not stored, or \
+                       the gateway was started anew since); send the conversation's items as input";
+        let code = "previous_response_not_found";
+        let param = Some("previous_response_id".to_owned());
+        Err(Problem { param, ..Problem::new(400, "invalid_request_error", code, message) })
+    }
+
+    /// Remembers the end of an answer, so that a request can follow it.
+    pub(super) fn remember(&self, voice: &dyn Voice) {
+        if self.incoming.rest.get("store").is_some_and(|store| *store == false) {
+            return;
+        }
+        if let Some((client, provider)) = voice.alias() {
+            self.shared.store.alias(self.owner, &client, provider);
+        }
     }
 
     /// Every call is answered: the conversation goes on.

@@ -134,9 +134,7 @@ impl Job {
             usage.add(answer.usage.as_ref());
             let ours = answer.calls.iter().filter_map(Called::function).collect::<Vec<_>>();
             if ours.is_empty() {
-                if let Some((client, provider)) = voice.alias() {
-                    self.shared.store.alias(self.owner, &client, provider);
-                }
+                self.remember(voice);
                 return Ok((answer.calls.into_iter().map(as_given).collect(), usage.total()));
             }
             if let Some(out) = &self.out {
@@ -153,9 +151,7 @@ impl Job {
                 pending: HashMap::new(),
                 foreign: HashMap::new(),
             });
-            if let Some((client, provider)) = voice.alias() {
-                self.shared.store.alias(self.owner, &client, provider);
-            }
+            self.remember(voice);
         }
         Err(Problem::stopping())
     }

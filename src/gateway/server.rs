@@ -397,6 +397,7 @@ async fn begin(shared: &Arc<Shared>, api: Api, request: Request, id: &str) -> Re
     let (conversation, chosen) = (None, None);
     let mut job =
         Job { shared, owner, incoming, session, mode, mode_from, skills, model, request, out, conversation, chosen };
+    job.check_followed()?;
     job.prepare();
     let session_id = job.session.id().to_owned();
     let response = match pieces {

@@ -22,7 +22,7 @@ use crate::{host::Session, source::client::ClientCall};
 /// Bytes of hidden turns that are remembered.
 const MAX_KNOWN_BYTES: usize = 64 * 1024 * 1024;
 /// Ids of which something is remembered.
-const MAX_KNOWN: usize = 16_384;
+const MAX_KNOWN: usize = 65_536;
 
 /// Which key a request came with; none where no key is needed.
 pub(super) type Owner = Option<usize>;
@@ -116,9 +116,12 @@ pub(super) struct Store {
 struct Inner {
     waiting: HashMap<u64, (Owner, Kept, Vec<String>)>,
     next: u64,
-    known: HashMap<(Owner, String), Known>,
-    /// Oldest first, with their bytes.
-    order: VecDeque<((Owner, String), usize)>,
+    /// Each with the number under which it stands in the order; what waits stands in none.
+    known: HashMap<(Owner, String), (Known, u64)>,
+    /// Oldest first, with their bytes and numbers.
+    order: VecDeque<((Owner, String), usize, u64)>,
+    /// The number given last.
+    remembered: u64,
     bytes: usize,
 }
 
@@ -163,7 +166,7 @@ impl Store {
             inner.next += 1;
             let number = inner.next;
             for id in &ids {
-                inner.known.insert((owner, id.clone()), Known::Waits(number));
+                inner.known.insert((owner, id.clone()), (Known::Waits(number), 0));
             }
             inner.waiting.insert(number, (owner, kept, ids));
             number
@@ -180,7 +183,7 @@ impl Store {
 
     /// What is known under an id.
     pub(super) fn find(&self, owner: Owner, id: &str) -> Option<Found> {
-        match self.lock().known.get(&(owner, id.to_owned()))? {
+        match &self.lock().known.get(&(owner, id.to_owned()))?.0 {
             Known::Waits(number) => Some(Found::Waits(*number)),
             Known::Told(items) => Some(Found::Told(items.clone())),
             Known::Alias(_) => None,
@@ -229,7 +232,7 @@ impl Store {
         }
     }
 
-    /// Remembers that the client knows an answer by another id than the provider does.
+    /// Remembers by which id the provider knows the end of an answer; the client knows the answer by its first.
     pub(super) fn alias(&self, owner: Owner, client: &str, provider: String) {
         let bytes = provider.len();
         self.lock().remember((owner, client.to_owned()), Known::Alias(provider), bytes);
@@ -237,7 +240,7 @@ impl Store {
 
     /// The provider's id for what the client knows by this one.
     pub(super) fn provider_id(&self, owner: Owner, client: &str) -> Option<String> {
-        match self.lock().known.get(&(owner, client.to_owned()))? {
+        match &self.lock().known.get(&(owner, client.to_owned()))?.0 {
             Known::Alias(id) => Some(id.clone()),
             _ => None,
         }
@@ -259,16 +262,15 @@ impl Store {
 
 impl Inner {
     fn remember(&mut self, key: (Owner, String), known: Known, bytes: usize) {
-        self.known.insert(key.clone(), known);
-        self.order.push_back((key, bytes));
+        self.remembered += 1;
+        self.known.insert(key.clone(), (known, self.remembered));
+        self.order.push_back((key, bytes, self.remembered));
         self.bytes += bytes;
         while self.bytes > MAX_KNOWN_BYTES || self.order.len() > MAX_KNOWN {
-            let Some((oldest, bytes)) = self.order.pop_front() else { break };
+            let Some((oldest, bytes, number)) = self.order.pop_front() else { break };
             self.bytes -= bytes;
             // It may have been remembered anew since; then it is there once more behind.
-            if !self.order.iter().any(|(key, _)| *key == oldest)
-                && !matches!(self.known.get(&oldest), Some(Known::Waits(_)))
-            {
+            if self.known.get(&oldest).is_some_and(|(_, known)| *known == number) {
                 self.known.remove(&oldest);
             }
         }

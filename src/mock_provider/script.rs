@@ -231,12 +231,22 @@ impl Script {
     pub(super) fn next(&mut self, task: &str) -> Option<Step> {
         let fits = |step: &Step| step.times > 0 && step.when.as_ref().is_none_or(|text| task.contains(text.as_str()));
         let at = self.0.iter().position(fits)?;
+        Some(self.take(at))
+    }
+
+    /// Takes the first step, if it is a raw answer to any request.
+    pub(super) fn next_raw(&mut self) -> Option<Step> {
+        let first = self.0.first()?;
+        (matches!(first.act, Act::Raw { .. }) && first.when.is_none()).then(|| self.take(0))
+    }
+
+    fn take(&mut self, at: usize) -> Step {
         let step = self.0[at].clone();
         self.0[at].times -= 1;
         if self.0[at].times == 0 {
             self.0.remove(at);
         }
-        Some(step)
+        step
     }
 }
 

@@ -145,6 +145,12 @@ async fn ask(
     let conversation = match dialect.read(&ending.request.body) {
         Ok(conversation) => conversation,
         Err(refusal) => {
+            // What is to be answered whatever is asked needs no request that can be read.
+            let step = shared.script.lock().unwrap_or_else(PoisonError::into_inner).next_raw();
+            if let Some(Act::Raw { content_type, body }) = step.map(|step| step.act) {
+                let stream = ending.request.body.get("stream").is_some_and(|stream| *stream == true);
+                return raw(ending, stream, content_type.as_deref(), body);
+            }
             let param = refusal.param.as_deref();
             let status = StatusCode::BAD_REQUEST;
             return refused(ending, status, "invalid_request_error", None, &refusal.message, param);
@@ -161,7 +167,9 @@ async fn ask(
             return failed(ending, status, *retry_after_s, message.as_deref());
         }
         Act::BrokenJson => return broken(ending, &conversation),
-        Act::Raw { content_type, body } => return raw(ending, &conversation, content_type.as_deref(), body.clone()),
+        Act::Raw { content_type, body } => {
+            return raw(ending, conversation.stream, content_type.as_deref(), body.clone());
+        }
         _ => {}
     }
     let turn = step.act.turn(|| plan::turn(&conversation, ending.shared.search_for.as_deref()));
@@ -191,9 +199,9 @@ fn broken(mut ending: Ending, conversation: &Conversation) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], BROKEN).into_response()
 }
 
-fn raw(mut ending: Ending, conversation: &Conversation, content_type: Option<&str>, body: String) -> Response {
+fn raw(mut ending: Ending, stream: bool, content_type: Option<&str>, body: String) -> Response {
     (ending.status, ending.end) = (200, End::Sent);
-    let asked = if conversation.stream { "text/event-stream" } else { "application/json" };
+    let asked = if stream { "text/event-stream" } else { "application/json" };
     let kind = HeaderValue::from_str(content_type.unwrap_or(asked)).unwrap_or(HeaderValue::from_static("text/plain"));
     ([(header::CONTENT_TYPE, kind)], body).into_response()
 }

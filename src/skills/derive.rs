@@ -5,7 +5,8 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use super::{
-    BASE_TOOLS, Resolved, Skill, SkillSet, chats, prompt,
+    BASE_TOOLS, Resolved, Skill, SkillSet, chats,
+    prompt::{self, BlockForm},
     session::{Loaded, LoadedBy, SkillSession, State},
     tools,
 };
@@ -97,7 +98,7 @@ impl SkillSession {
         if state.told_visible.is_none() || slugs(&resolved) != slugs(&state.resolved) {
             let visible: Vec<String> = resolved.available.iter().map(|skill| skill.slug.to_string()).collect();
             // A new object, so that whoever shows the list looks again; the same content stays recognised as such.
-            state.snapshot = self.tools(&visible);
+            state.snapshot = self.tools(&resolved);
             if state.told_visible.as_ref() != Some(&visible) {
                 events.push(Event::SkillsVisible {
                     available: visible.clone(),
@@ -125,10 +126,18 @@ impl SkillSession {
         slugs
     }
 
-    fn tools(&self, visible: &[String]) -> Arc<SourceSnapshot> {
+    fn tools(&self, resolved: &Resolved) -> Arc<SourceSnapshot> {
         let Some(core) = self.core.upgrade() else { return tools::snapshot(Vec::new()) };
         let Some(session) = core.skills() else { return tools::snapshot(Vec::new()) };
-        tools::snapshot(tools::base_tools(session, visible, core.host().log.is_some(), &self.skills.image_hosts))
+        // Too many to be listed are too many to be an enum, which would cost more than the list.
+        let loadable = match self.skills.block(&resolved.available).form {
+            BlockForm::Empty => tools::Loadable::None,
+            BlockForm::Search => tools::Loadable::Searched,
+            BlockForm::Whole | BlockForm::Shortened => {
+                tools::Loadable::Listed(resolved.available.iter().map(|skill| &*skill.slug).collect())
+            }
+        };
+        tools::snapshot(tools::base_tools(session, &loadable, core.host().log.is_some(), &self.skills.image_hosts))
     }
 }
 

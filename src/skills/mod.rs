@@ -71,6 +71,7 @@ pub struct Skills {
     image_hosts: Vec<String>,
     /// Whether programs can run here.
     sandbox: bool,
+    blocks: prompt::Blocks,
 }
 
 /// The skills that a session sees, and why it does not see the others.
@@ -111,6 +112,7 @@ impl Skills {
             settings,
             image_hosts,
             sandbox: false,
+            blocks: prompt::Blocks::default(),
         })
     }
 
@@ -171,6 +173,11 @@ impl Skills {
             }
         }
         resolved
+    }
+
+    /// The list of these skills within the configured budget. They must be sorted by slug.
+    pub(super) fn block(&self, skills: &[Arc<Skill>]) -> prompt::Block {
+        self.blocks.of(skills, self.settings.budget_tokens)
     }
 
     /// Whether loading it needs no approval.

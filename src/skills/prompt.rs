@@ -5,7 +5,13 @@
 //!
 //! Nothing here gives authority: what exists is decided at dispatch, and the guard only says so.
 
-use std::{fmt::Write as _, sync::Arc};
+use std::{
+    collections::HashMap,
+    fmt::Write as _,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use sha2::{Digest, Sha256};
 
 use super::skill::Skill;
 use crate::{catalog::descriptor::cut_at_word, telemetry::count_tokens};
@@ -87,6 +93,40 @@ pub fn block(skills: &[Arc<Skill>], budget_tokens: usize) -> Block {
         let tokens = count_tokens(&text);
         Block { text, form: BlockForm::Search, tokens }
     })
+}
+
+/// Lists that are remembered.
+const MAX_BLOCKS: usize = 64;
+
+/// Lists by what they were made of: counting takes long, and many sessions see the same skills.
+#[derive(Debug, Default)]
+pub(super) struct Blocks {
+    /// Held for look-ups, never while a list is made.
+    made: Mutex<HashMap<[u8; 32], Block>>,
+}
+
+impl Blocks {
+    /// As [`block`].
+    pub(super) fn of(&self, skills: &[Arc<Skill>], budget_tokens: usize) -> Block {
+        let mut hash = Sha256::new();
+        hash.update(budget_tokens.to_le_bytes());
+        for part in skills.iter().flat_map(|skill| [&*skill.slug, &skill.name, &skill.description]) {
+            hash.update(part.len().to_le_bytes());
+            hash.update(part.as_bytes());
+        }
+        let key: [u8; 32] = hash.finalize().into();
+        let made = || self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(block) = made().get(&key) {
+            return block.clone();
+        }
+        let block = block(skills, budget_tokens);
+        let mut made = made();
+        if made.len() >= MAX_BLOCKS {
+            made.clear();
+        }
+        made.insert(key, block.clone());
+        block
+    }
 }
 
 fn listed(skills: &[Arc<Skill>], limit: usize) -> String {

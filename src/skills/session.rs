@@ -207,7 +207,7 @@ impl SkillSession {
             return block.clone();
         }
         // Counting takes a while: not while others wait.
-        let block = prompt::block(&resolved.available, self.skills.settings().budget_tokens);
+        let block = self.skills.block(&resolved.available);
         self.lock().block = Some((resolved, block.clone()));
         block
     }

@@ -39,10 +39,20 @@ struct SkillTool {
     kind: Kind,
 }
 
-/// The tools of a session that sees these skills.
+/// What `load_skill` may be given.
+pub(super) enum Loadable<'a> {
+    /// Nothing: there is no such tool.
+    None,
+    /// One of these slugs.
+    Listed(Vec<&'a str>),
+    /// What `list_skills` finds.
+    Searched,
+}
+
+/// The tools of a session that can load these skills.
 pub(super) fn base_tools(
     session: &Arc<SkillSession>,
-    visible: &[String],
+    loadable: &Loadable<'_>,
     has_log: bool,
     image_hosts: &[String],
 ) -> Vec<Arc<Tool>> {
@@ -51,8 +61,12 @@ pub(super) fn base_tools(
     };
     let text = || json!({ "type": "string" });
     let mut tools = Vec::new();
-    if !visible.is_empty() {
-        let name = json!({ "type": "string", "enum": visible });
+    let name = match loadable {
+        Loadable::None => None,
+        Loadable::Listed(slugs) => Some(json!({ "type": "string", "enum": slugs })),
+        Loadable::Searched => Some(json!({ "type": "string", "description": "A slug that list_skills gave." })),
+    };
+    if let Some(name) = name {
         tools.push(own(
             Kind::LoadSkill,
             defined(

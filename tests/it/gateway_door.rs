@@ -201,6 +201,34 @@ async fn limits_are_told_in_the_shape_of_the_api() {
 }
 
 #[tokio::test]
+async fn a_request_beyond_those_that_are_worked_on_is_told_to_come_later() {
+    let mut options = Parts::default().options;
+    options.settings.max_concurrent_requests = 1;
+    // The first takes longer than anybody waits.
+    let script = vec![Step::say("x").slow(3_600_000, 0), Step::say("there is room")];
+    for stream in [false, true] {
+        let parts = Parts { script: script.clone(), options: options.clone(), ..Parts::default() };
+        let bench = Bench::of(parts).await;
+        let mut body = question("mock:code");
+        body["stream"] = stream.into();
+        let first = bench.request("/v1/chat/completions").json(&body).send();
+        let first = tokio::spawn(first);
+        tokio::time::timeout(PATIENCE, bench.provider.until(|requests| !requests.is_empty())).await.expect("asked");
+        for path in ["/v1/chat/completions", "/v1/responses"] {
+            let refused = bench.request(path).json(&body).send().await.unwrap();
+            assert_eq!((refused.status().as_u16(), &refused.headers()["retry-after"]), (503, &"1".parse().unwrap()));
+            let problem: Value = refused.json().await.unwrap();
+            assert_eq!(problem["error"]["code"], "too_many_requests", "{problem}");
+        }
+        first.abort();
+        let begun = std::time::Instant::now();
+        while bench.request("/v1/chat/completions").json(&body).send().await.unwrap().status() != 200 {
+            assert!(begun.elapsed() < PATIENCE, "the place of a client that has gone is free again");
+        }
+    }
+}
+
+#[tokio::test]
 async fn one_key_can_not_take_up_what_waits_for_another() {
     let mut options = Parts::default().options;
     options.settings.keys = ["key-one", "key-two"].map(|key| GatewayKey::new(Secret::new(key))).to_vec();

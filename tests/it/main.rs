@@ -24,6 +24,7 @@ mod gateway;
 mod gateway_clients;
 mod gateway_door;
 mod gateway_malformed;
+mod gateway_responses;
 mod hostile;
 mod install;
 mod lab;

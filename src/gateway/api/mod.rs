@@ -135,7 +135,8 @@ pub(crate) trait Voice: Send {
     fn finish_stream(&mut self, calls: Vec<VisibleCall>, usage: Option<Value>) -> Vec<Bytes>;
     /// What a client hears when its stream can not go on.
     fn failed(&mut self, problem: &Problem) -> Vec<Bytes>;
-    /// The id of the answer that the client is given, and the provider's own of the last turn, where they differ.
+    /// The id of the answer that the client is given, and the provider's own of the last turn, where a client can go on from
+    /// an id.
     fn alias(&self) -> Option<(String, String)> {
         None
     }

@@ -21,6 +21,15 @@ pub(super) fn input(rest: &mut Map<String, Value>) -> Result<Vec<Value>, Problem
     if rest.get("background").is_some_and(|background| *background == true) {
         return Err(Problem::invalid("background", "background answers are not supported; leave background out"));
     }
+    if rest.get("conversation").is_some_and(|conversation| !conversation.is_null()) {
+        return Err(Problem::invalid(
+            "conversation",
+            "conversation is not supported: hidden turns would be kept in it twice; give previous_response_id, or the items",
+        ));
+    }
+    if rest.get("previous_response_id").is_some_and(|id| !id.is_null() && !id.is_string()) {
+        return Err(Problem::invalid("previous_response_id", "previous_response_id must be the text of an id"));
+    }
     match rest.shift_remove("input") {
         Some(Value::String(text)) => Ok(vec![json!({ "role": "user", "content": text })]),
         Some(Value::Array(items)) => Ok(items),
@@ -276,8 +285,7 @@ impl Voice for ResponsesVoice {
     }
 
     fn alias(&self) -> Option<(String, String)> {
-        let (first, last) = (self.id.as_ref()?, self.last_id.as_ref()?);
-        (first != last).then(|| (first.clone(), last.clone()))
+        Some((self.id.clone()?, self.last_id.clone()?))
     }
 }
 

@@ -52,9 +52,11 @@ fn read_message(message: &Value, param: &str, items: &mut Vec<Item>) -> Result<(
             }
             for call in calls {
                 let part = |pointer: &str| call.pointer(pointer).and_then(Value::as_str);
-                let (Some(id), Some(name), Some(arguments)) =
-                    (part("/id"), part("/function/name"), part("/function/arguments"))
-                else {
+                let body = match part("/type") {
+                    Some("custom") => (part("/custom/name"), part("/custom/input")),
+                    _ => (part("/function/name"), part("/function/arguments")),
+                };
+                let (Some(id), (Some(name), Some(arguments))) = (part("/id"), body) else {
                     let message = "a tool call needs id, function.name and function.arguments, all of them text";
                     return Err(Refusal::of(&format!("{param}.tool_calls"), message));
                 };

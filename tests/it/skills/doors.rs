@@ -237,6 +237,57 @@ async fn the_gateway_opens_tools_within_the_turn_and_never_rewrites_what_was_sen
 }
 
 #[tokio::test]
+async fn the_responses_of_the_gateway_open_tools_within_the_turn_too() {
+    let lab = Lab::new();
+    for stream in [false, true] {
+        let bench = bench(
+            &lab,
+            [
+                Step::call([("load_skill", json!({ "name": "docs" }))]),
+                Step::call([("docs__docs_write", json!({}))]),
+                Step::say("Written."),
+            ],
+        )
+        .await;
+        let body = json!({ "model": "mock", "instructions": "Be brief.", "input": "write a report", "stream": stream });
+        let output = if stream {
+            bench.events("/v1/responses", &body).await.last().unwrap()["response"]["output"].clone()
+        } else {
+            bench.post("/v1/responses", &body).await.1["output"].clone()
+        };
+        assert_eq!(output[0]["content"][0]["text"], "Written.", "{output}");
+        assert_eq!(output.as_array().unwrap().len(), 1, "nothing of the bridge is shown: {output}");
+        let asked = bench.asked();
+        let turns: Vec<(Vec<String>, Vec<String>)> = asked
+            .iter()
+            .map(|request| {
+                let input = request.body["input"].as_array().unwrap().iter().filter(|item| item["role"] == "system");
+                let tools = request.body["tools"].as_array().unwrap().iter();
+                assert_eq!(request.body["instructions"], "Be brief.");
+                (
+                    input.map(|item| item["content"].as_str().unwrap().to_owned()).collect(),
+                    tools.map(|tool| tool["name"].as_str().unwrap().to_owned()).collect(),
+                )
+            })
+            .collect();
+        let (before, tools) = &turns[0];
+        assert!(before[0].contains("<available_skills>\n<skill slug=\"docs\">"), "{}", before[0]);
+        assert_eq!(tools, &["list_skills", "load_skill", "search_chats"]);
+        let (after, tools) = &turns[1];
+        assert_eq!(tools, &["list_skills", "load_skill", "search_chats", "docs__docs_read", "docs__docs_write"]);
+        assert_eq!(after[..1], before[..], "what was sent is sent again, byte for byte");
+        assert!(after[1].ends_with("Use docs_write.\n</loaded_skill>"), "{}", after[1]);
+        assert_eq!(turns[2], turns[1]);
+        let rows = bench.rows().await;
+        let task = rows.iter().find_map(|event| match event {
+            Event::Turn { task, .. } => task.clone(),
+            _ => None,
+        });
+        assert_eq!(task.as_deref(), Some("write a report"));
+    }
+}
+
+#[tokio::test]
 async fn a_session_of_the_gateway_keeps_what_is_loaded_and_its_prompt_is_prefix_stable_over_turns() {
     let lab = Lab::new();
     let mut script = vec![Step::say("Hello."); 20];

@@ -71,6 +71,32 @@ async fn the_name_of_load_skill_is_an_enum_and_what_is_not_in_it_is_refused() {
 }
 
 #[tokio::test]
+async fn skills_that_are_too_many_to_list_are_too_many_for_an_enum_and_are_loaded_as_list_skills_names_them() {
+    let mut lab = Lab::new();
+    let tokens = |lab: &Lab| {
+        let session = lab.session();
+        let tool = session.catalog().get("load_skill").unwrap().clone();
+        toolbridge::skills::measure::schema_tokens(&tool)
+    };
+    let listed = tokens(&lab);
+    lab.settings.budget_tokens = 50;
+    for number in 0..100 {
+        lab.skill(&format!("verses-{number}"), "Writes verses. Use when a poem is wanted.", "author: me", "Rhyme.");
+    }
+    assert!(tokens(&lab) <= listed + 10, "103 skills cost hardly more than three");
+    let session = lab.session();
+    let schema = session.catalog().get("load_skill").unwrap().definition.input_schema.value();
+    let name = json!({ "type": "string", "description": "A slug that list_skills gave." });
+    assert_eq!(schema["properties"]["name"], name);
+    let error = load(&session, "verse-7").await.unwrap_err();
+    assert_eq!(error.code, ToolErrorCode::InvalidArguments);
+    assert!(error.message.contains("there is no skill \"verse-7\"") && error.suggestion.is_some(), "{error:?}");
+    load(&session, "verses-7").await.unwrap();
+    load(&session, "docs").await.unwrap();
+    assert_eq!(seen(&session), with_base(&["openclaw:docs:docs_read", "openclaw:docs:docs_write"]));
+}
+
+#[tokio::test]
 async fn activating_twice_costs_nothing() {
     let lab = Lab::new();
     let session = lab.session();
