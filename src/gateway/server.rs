@@ -179,7 +179,12 @@ impl Gateway {
             .route("/metrics", get(metrics))
             .route("/healthz", get(|| async { Json(json!({ "status": "ok" })) }))
             .fallback(|| async {
-                Problem::new(404, "invalid_request_error", "not_found", "there is no such path; see docs/gateway.md")
+                Problem::new(
+                    404,
+                    "invalid_request_error",
+                    "not_found",
+                    "there is no such path; there are POST /v1/chat/completions, POST /v1/responses and GET /v1/models",
+                )
             })
             .method_not_allowed_fallback(|| async {
                 Problem::new(405, "invalid_request_error", "method_not_allowed", "this path takes another method")

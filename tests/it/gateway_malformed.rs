@@ -1,5 +1,5 @@
-//! Answers of a provider that can not be understood: each is told by its place with one stable code, whole and streamed, in
-//! both interfaces, and never takes anything else down with it.
+//! Answers of a provider, and requests of clients, that can not be understood: each is told by its place with one stable code,
+//! whole and streamed, in both interfaces, and never takes anything else down with it.
 
 use serde_json::{Value, json};
 use tokio::{
@@ -247,4 +247,77 @@ async fn bytes_that_are_no_text_and_answers_that_break_off_are_told() {
     the answer of the provider odd can not be used: it is not a stream of events
     the provider odd broke off in the middle of its answer
     ");
+}
+
+/// What a client hears of its own request.
+async fn answered(bench: &Bench, path: &str, body: impl Into<reqwest::Body>) -> String {
+    let request = bench.request(path).header("content-type", "application/json").body(body);
+    let response = request.send().await.unwrap();
+    let status = response.status().as_u16();
+    let body: Value = response.json().await.unwrap();
+    let error = &body["error"];
+    let told = |key: &str| error[key].as_str().unwrap_or("-").to_owned();
+    format!("{status} {} {}: {}", told("code"), told("param"), told("message"))
+}
+
+#[tokio::test]
+async fn a_request_that_can_not_be_understood_is_told_by_its_place_and_reaches_nobody() {
+    let bench = Bench::new([]).await;
+    let (chat, responses) = ("/v1/chat/completions", "/v1/responses");
+    let mut all = Vec::new();
+    let deep = format!("{{\"model\":\"mock\",\"messages\":{}{}}}", "[".repeat(100_000), "]".repeat(100_000));
+    for body in
+        ["", "{", "[]", "null", &deep, "{\"model\":\"mock\",\"temperature\":1e999}", "{\"model\":\"\\ud800\"}", "{} x"]
+    {
+        all.push(answered(&bench, chat, body.to_owned()).await);
+    }
+    all.push(answered(&bench, chat, b"{\"model\":\"\xff\"}".to_vec()).await);
+    let with = |more: Value| {
+        let mut body = json!({ "model": "mock", "messages": [{ "role": "user", "content": SECRET }], "input": SECRET });
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        body.to_string()
+    };
+    let tool = |function: Value| json!({ "tools": [{ "type": "function", "function": function }] });
+    for more in [
+        json!({ "model": 5 }),
+        json!({ "messages": null }),
+        json!({ "messages": [] }),
+        json!({ "messages": [5] }),
+        json!({ "messages": [{ "role": 5 }] }),
+        json!({ "stream": "yes" }),
+        json!({ "n": 2 }),
+        json!({ "functions": [] }),
+        json!({ "function_call": "auto" }),
+        json!({ "tools": {} }),
+        json!({ "tools": [5] }),
+        tool(json!({ "name": 5 })),
+        tool(json!({ "name": "f", "description": 5 })),
+        tool(json!({ "name": "f", "strict": "yes" })),
+        tool(json!({ "name": "f", "parameters": [] })),
+        tool(json!({ "name": "f", "parameters": { "type": "zzz" } })),
+        tool(json!({ "name": "f", "parameters": { "$ref": "http://127.0.0.1:1/schema" } })),
+        json!({ "tools": [{ "type": "function", "function": { "name": "f" } }, { "type": "function", "function": { "name": "f" } }] }),
+        json!({ "tool_choice": 5 }),
+        json!({ "tool_choice": "some" }),
+        json!({ "tool_choice": [] }),
+        json!({ "tool_choice": { "type": "function" } }),
+        json!({ "tool_choice": { "type": "function", "function": { "name": "nope" } } }),
+        json!({ "tool_choice": { "type": "allowed_tools" } }),
+        json!({ "tool_choice": { "type": "allowed_tools", "allowed_tools": { "mode": "auto", "tools": [{ "type": "function", "function": { "name": "nope" } }] } } }),
+    ] {
+        all.push(answered(&bench, chat, with(more)).await);
+    }
+    for more in [
+        json!({ "input": 5 }),
+        json!({ "tools": [{ "type": "function", "name": "f", "parameters": 5 }] }),
+        json!({ "previous_response_id": {} }),
+        json!({ "conversation": "conv_1" }),
+        json!({ "background": true }),
+    ] {
+        all.push(answered(&bench, responses, with(more)).await);
+    }
+    all.push(answered(&bench, "/v1/embeddings", with(json!({}))).await);
+    assert!(!all.join("").contains(SECRET), "{all:?}");
+    assert_eq!(bench.asked().len(), 0, "nothing of it reached the provider");
+    insta::assert_snapshot!(all.join("\n"));
 }

@@ -53,11 +53,9 @@ async fn what_the_provider_did_by_itself_stands_beside_the_bridges_calls_and_onl
     let body = json!({ "model": "mock:tools", "input": "x", "tools": [{ "type": "web_search" }] });
     for stream in [false, true] {
         let turns = [("r1", &first[..]), ("r2", &second[..]), ("r3", &last[..])];
-        let bench = Bench::new(turns.map(|(id, output)| match stream {
-            false => Step::raw(response(id, output).to_string()),
-            true => streamed(id, output),
-        }))
-        .await;
+        let whole = |id: &str, output: &[Value]| Step::raw(response(id, output).to_string());
+        let step = if stream { streamed } else { whole };
+        let bench = Bench::new(turns.map(|(id, output)| step(id, output))).await;
         let mut body = body.clone();
         body["stream"] = stream.into();
         let answer = if stream {

@@ -8,7 +8,7 @@
 mod chat;
 mod responses;
 
-use std::fmt::Write as _;
+use std::{collections::HashSet, fmt::Write as _};
 
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
@@ -18,7 +18,10 @@ use super::{
     provider::Endpoint,
     turn::{ClientTool, ModelCall, Offer, OfferText, ToolAnswer},
 };
-use crate::dispatch::RawArguments;
+use crate::{
+    catalog::{Schema, kind as schema_kind},
+    dispatch::RawArguments,
+};
 
 /// Which of the two is spoken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -145,9 +148,9 @@ pub(crate) trait Voice: Send {
 impl Api {
     /// Reads a request.
     pub(crate) fn read(self, body: &[u8]) -> Result<Incoming, Problem> {
-        let body: Value = serde_json::from_slice(body).map_err(|error| {
-            Problem::invalid("", format!("the body is not JSON (line {}, column {})", error.line(), error.column()))
-        })?;
+        // What it says of a fault are types and places, never the text.
+        let body: Value = serde_json::from_slice(body)
+            .map_err(|error| Problem::invalid("", format!("the body is no JSON that can be read: {error}")))?;
         let Value::Object(mut rest) = body else {
             return Err(Problem::invalid("", "the body is no JSON object"));
         };
@@ -187,7 +190,7 @@ impl Api {
     }
 
     fn tools(self, given: Option<&Value>) -> Result<(Vec<ClientTool>, Vec<Value>), Problem> {
-        let (mut client, mut foreign) = (Vec::<ClientTool>::new(), Vec::new());
+        let (mut client, mut foreign, mut names) = (Vec::<ClientTool>::new(), Vec::new(), HashSet::new());
         let given = match given {
             None => return Ok((client, foreign)),
             Some(Value::Array(given)) => given,
@@ -198,24 +201,47 @@ impl Api {
                 foreign.push(tool.clone());
                 continue;
             }
-            let function = if self == Self::Chat { tool.get("function").unwrap_or(tool) } else { tool };
+            let (function, inside) = match tool.get("function").filter(|_| self == Self::Chat) {
+                Some(function) => (function, ".function"),
+                None => (tool, ""),
+            };
+            let place = |key: &str| format!("tools[{index}]{inside}.{key}");
             let name = function.get("name").and_then(Value::as_str).filter(|name| !name.is_empty());
             let Some(name) = name else {
                 return Err(Problem::invalid(&format!("tools[{index}]"), "a function tool needs a name"));
             };
-            if client.iter().any(|other| other.name == name) {
+            if !names.insert(name) {
                 let shown: String = name.chars().take(100).collect();
                 return Err(Problem::invalid(&format!("tools[{index}]"), format!("two tools are called \"{shown}\"")));
             }
-            client.push(ClientTool {
-                name: name.to_owned(),
-                description: function.get("description").and_then(Value::as_str).unwrap_or_default().to_owned(),
-                parameters: match function.get("parameters") {
-                    None | Some(Value::Null) => json!({ "type": "object", "properties": {} }),
-                    Some(parameters) => parameters.clone(),
-                },
-                strict: function.get("strict").and_then(Value::as_bool),
-            });
+            let given = |key: &str| function.get(key).filter(|value| !value.is_null());
+            let wrong = |key: &str, value: &Value, wanted: &str| {
+                Problem::invalid(
+                    &place(key),
+                    format!("{} is {}; {wanted} belongs there", place(key), schema_kind(value)),
+                )
+            };
+            let description = match given("description") {
+                None => String::new(),
+                Some(Value::String(description)) => description.clone(),
+                Some(other) => return Err(wrong("description", other, "text")),
+            };
+            let strict = match given("strict") {
+                None => None,
+                Some(Value::Bool(strict)) => Some(*strict),
+                Some(other) => return Err(wrong("strict", other, "true or false")),
+            };
+            let parameters = match given("parameters") {
+                None => Schema::from(json!({ "type": "object", "properties": {} })),
+                Some(parameters @ Value::Object(_)) => Schema::from(parameters.clone()),
+                Some(other) => return Err(wrong("parameters", other, "a JSON Schema, an object,")),
+            };
+            // In the catalog it would be set aside, and the client not know why nobody calls it.
+            if let Some(fault) = parameters.fault() {
+                let message = format!("{} can not be used: {fault}", place("parameters"));
+                return Err(Problem::invalid(&place("parameters"), message));
+            }
+            client.push(ClientTool { name: name.to_owned(), description, parameters, strict });
         }
         Ok((client, foreign))
     }
@@ -237,12 +263,23 @@ impl Api {
                     "tool_choice is \"none\", \"auto\", \"required\" or names a tool",
                 )),
             },
+            Some(choice) if !choice.is_object() => {
+                let message = format!("tool_choice is {}; text or an object belongs there", schema_kind(choice));
+                Err(Problem::invalid("tool_choice", message))
+            }
             Some(choice) => match choice.get("type").and_then(Value::as_str) {
                 Some("function") => Ok(Choice::Function(function(choice).ok_or_else(wrong)?)),
                 Some("allowed_tools") => {
                     let allowed = choice.get("allowed_tools").unwrap_or(choice);
                     let (mut functions, mut others) = (Vec::new(), Vec::new());
-                    for tool in allowed.get("tools").and_then(Value::as_array).into_iter().flatten() {
+                    let Some(tools) = allowed.get("tools").and_then(Value::as_array).filter(|tools| !tools.is_empty())
+                    else {
+                        return Err(Problem::invalid(
+                            "tool_choice",
+                            "tool_choice allows no tools: give a list of them",
+                        ));
+                    };
+                    for tool in tools {
                         match tool.get("type").and_then(Value::as_str) {
                             Some("function") => functions.push(function(tool).ok_or_else(wrong)?),
                             _ => others.push(tool.clone()),

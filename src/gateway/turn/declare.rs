@@ -33,7 +33,7 @@ impl Declared {
     /// A tool of the catalog; one that the client brought is declared as the client did.
     pub(super) fn of_tool(name: &str, tool: &Tool, brought: Option<&ClientTool>) -> Self {
         let (description, parameters) = match brought {
-            Some(brought) => (brought.description.clone(), Arc::new(brought.parameters.clone())),
+            Some(brought) => (brought.description.clone(), brought.parameters.value()),
             None => (tool.definition.description.clone(), object(tool.definition.input_schema.value())),
         };
         let strict = brought.and_then(|brought| brought.strict);

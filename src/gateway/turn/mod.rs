@@ -13,7 +13,6 @@ mod strict;
 use std::{collections::HashSet, sync::Arc};
 
 use offer::Offers;
-use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 pub use declare::Declared;
@@ -26,7 +25,7 @@ use crate::{
         self, CODE_TOOL, CONTROL_NAMES, Mode, ModeChoice, ModeInput, Names, SchemaTokens, code_tool_description,
         code_tool_input, structured_tools,
     },
-    catalog::{ContentHash, Selected, Tool, ToolDefinition, ToolId, View},
+    catalog::{ContentHash, Schema, Selected, Tool, ToolDefinition, ToolId, View},
     config::{BridgeMode, Enabled, ToolSearchSettings},
     host::Session,
 };
@@ -96,7 +95,7 @@ pub struct ClientTool {
     /// What it does.
     pub description: String,
     /// JSON Schema of its arguments.
-    pub parameters: Value,
+    pub parameters: Schema,
     /// `strict`, as the client gave it.
     pub strict: Option<bool>,
 }
@@ -107,7 +106,7 @@ impl ClientTool {
         ToolDefinition {
             name: self.name.clone(),
             description: self.description.clone(),
-            input_schema: self.parameters.clone().into(),
+            input_schema: self.parameters.clone(),
             ..ToolDefinition::default()
         }
     }
@@ -278,13 +277,15 @@ fn offer(view: &View, mode: Mode, asked: &Asked<'_>, extra: Vec<ExtraTool>) -> O
     let exposed: Vec<ToolId> =
         asked.exposed.iter().filter_map(|name| tool_named(view, &names, name)).cloned().collect();
     let is_shown = |tool: &Tool| mode == Mode::Direct || view.policy().is_direct(tool) || exposed.contains(&tool.id);
-    let mut alone = Vec::new();
+    let (mut alone, mut kept) = (Vec::new(), Vec::new());
     for (entry, _) in view.tools().filter(|(entry, _)| is_shown(&entry.tool)) {
         let tool = &entry.tool;
         let Some(name) = names.name(&tool.id) else { continue };
         let brought = (tool.id.source() == "client")
             .then(|| asked.client_tools.iter().find(|brought| brought.name == *tool.id.name()))
             .flatten();
+        // Kept with the offer, what is known of the schema is known to the next request that brings it.
+        kept.extend(brought.map(|brought| brought.parameters.clone()));
         let mut declared = Declared::of_tool(name, tool, brought);
         if asked.strict {
             declared.make_strict();
@@ -293,7 +294,7 @@ fn offer(view: &View, mode: Mode, asked: &Asked<'_>, extra: Vec<ExtraTool>) -> O
     }
     let taken: HashSet<String> = alone.iter().map(|(declared, _)| declared.name.clone()).collect();
     let free = |name: &str| if taken.contains(name) { format!("{OWN_PREFIX}{name}") } else { name.to_owned() };
-    let mut offer = Offer::default();
+    let mut offer = Offer::keeping(kept);
     match mode {
         Mode::Direct => {}
         Mode::Code => {

@@ -13,7 +13,10 @@ use std::{
 use serde_json::Value;
 
 use super::{Declared, Target};
-use crate::{catalog::ContentHash, telemetry::count_tokens};
+use crate::{
+    catalog::{ContentHash, Schema},
+    telemetry::count_tokens,
+};
 
 /// Offers that are kept.
 const MAX_OFFERS: usize = 64;
@@ -25,6 +28,8 @@ const MAX_OFFER_BYTES: usize = 8 * 1024 * 1024;
 pub(crate) struct Offer {
     declared: Vec<Declared>,
     targets: HashMap<String, Target>,
+    /// Schemas that a client brought: held, so that they are not checked anew for its next request.
+    _brought: Vec<Schema>,
     chat: OnceLock<OfferText>,
     responses: OnceLock<OfferText>,
 }
@@ -54,6 +59,10 @@ impl OfferText {
 }
 
 impl Offer {
+    pub(super) fn keeping(brought: Vec<Schema>) -> Self {
+        Self { _brought: brought, ..Self::default() }
+    }
+
     pub(super) fn add(&mut self, mut declared: Declared, target: Target, strict: bool) {
         if self.targets.contains_key(&declared.name) {
             return;
