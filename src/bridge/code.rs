@@ -54,6 +54,7 @@ impl Run {
                     progress: self.options.progress.clone(),
                     approver: self.options.approver.clone(),
                     heard: self.options.heard.clone(),
+                    tool_timeout: self.options.tool_timeout,
                 };
                 let args = RawArguments::Text(request.payload);
                 let call = CallRequest { selector: request.tool, args, repairs: Vec::new(), origin };

@@ -1,6 +1,9 @@
 //! A call as it is asked for, and as it is recorded.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use serde_json::Value;
 
@@ -70,13 +73,15 @@ pub struct CallOrigin {
     pub approver: Option<Arc<dyn Approver>>,
     /// Who hears how it ended.
     pub heard: Option<AttemptListener>,
+    /// How long the tool may take, where that is less than the host's limit.
+    pub tool_timeout: Option<Duration>,
 }
 
 impl CallOrigin {
     /// A call that belongs to no run, with what its caller asks for.
     pub fn with(surface: Surface, options: CallOptions) -> Self {
-        let CallOptions { parent, progress, approver, heard } = options;
-        Self { parent, progress, approver, heard, ..Self::of(surface) }
+        let CallOptions { parent, progress, approver, heard, tool_timeout } = options;
+        Self { parent, progress, approver, heard, tool_timeout, ..Self::of(surface) }
     }
 
     /// A call that belongs to no run.
@@ -89,6 +94,7 @@ impl CallOrigin {
             progress: None,
             approver: None,
             heard: None,
+            tool_timeout: None,
         }
     }
 }

@@ -70,7 +70,8 @@ fn deadline(host: &HostCore, entry: &Entry, origin: &CallOrigin) -> Instant {
     if is_client(entry) {
         return Instant::now() + host.limits.client_timeout;
     }
-    let own = Instant::now() + host.limits.tool_timeout;
+    let own =
+        Instant::now() + origin.tool_timeout.map_or(host.limits.tool_timeout, |own| own.min(host.limits.tool_timeout));
     origin.clock.as_ref().and_then(crate::sandbox::RunClock::deadline).map_or(own, |run| own.min(run))
 }
 

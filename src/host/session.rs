@@ -7,6 +7,7 @@ use std::{
         Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use serde_json::Value;
@@ -72,6 +73,8 @@ pub struct CallOptions {
     pub approver: Option<Arc<dyn Approver>>,
     /// Who hears how the call ended.
     pub heard: Option<AttemptListener>,
+    /// How long the tool may take, where that is less than the host's limit.
+    pub tool_timeout: Option<Duration>,
 }
 
 impl std::fmt::Debug for CallOptions {
@@ -93,6 +96,8 @@ pub struct RunOptions {
     pub approver: Option<Arc<dyn Approver>>,
     /// Who hears how each of its calls ended.
     pub heard: Option<AttemptListener>,
+    /// How long each of its tools may take, where that is less than the host's limit.
+    pub tool_timeout: Option<Duration>,
     /// Lists the calls that are under way.
     pub in_flight: InFlight,
 }

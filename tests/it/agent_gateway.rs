@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 use toolbridge::{
+    catalog::{Tool, ToolOutput},
     config::{GatewayKey, Secret},
+    host::Host,
     mock_provider::{End, Step},
     policy::Role,
     skills::trace::trace,
@@ -10,7 +12,7 @@ use toolbridge::{
 };
 
 use crate::{
-    gateway::{Bench, Parts, text, weather_tool, with_tools},
+    gateway::{Bench, Parts, client, text, weather_tool, with_tools},
     skills::Lab,
 };
 
@@ -433,4 +435,32 @@ async fn each_task_of_the_loop_is_a_turn_of_its_sessions_skills_which_are_loaded
             ]),
         ]
     );
+}
+
+#[tokio::test]
+async fn a_tool_may_take_as_long_as_the_loop_says_inside_of_a_program_too() {
+    let hang = Tool::new("hang", json!({ "type": "object" }), |_| std::future::pending::<Result<ToolOutput, String>>());
+    let code = "return await openclaw.tools.call('hang', {}).catch((error) => [error.code, error.message])";
+    let script = vec![Step::call([("tool_search_code", json!({ "code": code }))]), Step::say("It hangs.")];
+    let mut parts = Parts { script, host: Host::builder().tool(hang), ..Parts::default() };
+    parts.options.agent.tool_timeout = std::time::Duration::from_millis(300);
+    let bench = Bench::of(parts).await;
+    assert_eq!(text(&bench.chat(&chat("mock:code+agent", "Hang")).await), "It hangs.");
+    let told: Value = serde_json::from_str(&told(&bench)[0]).unwrap();
+    assert_eq!(told[0], "tool_timeout");
+}
+
+#[tokio::test]
+async fn what_a_loop_asks_of_providers_and_tools_is_counted_as_without_it() {
+    let bench = Bench::new([calls_add(), Step::say("42")]).await;
+    let answer = bench.chat(&chat("mock:direct+agent", "Add")).await;
+    let counted = client().get(format!("{}/metrics", bench.url)).send().await.unwrap().text().await.unwrap();
+    let input = &answer["usage"]["prompt_tokens"];
+    for line in [
+        "toolbridge_gateway_provider_requests_total{provider=\"main\",outcome=\"ok\"} 2".to_owned(),
+        format!("toolbridge_gateway_tokens_total{{provider=\"main\",direction=\"input\"}} {input}"),
+        "toolbridge_gateway_tool_calls_total 1".to_owned(),
+    ] {
+        assert!(counted.lines().any(|counted| counted == line), "{line}\n{counted}");
+    }
 }

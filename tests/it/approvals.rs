@@ -464,3 +464,50 @@ async fn a_person_decides_at_a_terminal() {
     assert_eq!(text(&waits.await.unwrap()), "No.");
     assert!(door.told().last().unwrap().contains("was not approved: too late"), "{:?}", door.told());
 }
+
+#[tokio::test]
+async fn what_a_loop_did_at_the_gateway_can_be_run_again() {
+    let weather = json!([{ "type": "function", "function": {
+        "name": "get_weather", "parameters": { "type": "object", "properties": { "city": { "type": "string" } } },
+    } }]);
+    let asks = Step::call([("get_weather", json!({ "city": "Oslo" }))]);
+    let script = [calls(WIPE), calls("demo__asked"), asks, Step::say("All of it.")];
+    let door = Door::open(script, json!({ "approvalWaitMs": 0 }), json!({})).await;
+    let mut body = ask("mock+agent");
+    body["tools"] = weather;
+    let message = door.chat("", "mine", body.clone()).await.unwrap()["choices"][0]["message"].clone();
+    let answer = json!({ "role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": "sun" });
+    body["messages"].as_array_mut().unwrap().extend([message, answer]);
+    assert_eq!(text(&door.chat("", "mine", body).await.unwrap()), "All of it.");
+    let pending = door.rows("agent_step").into_iter().filter(|row| row["code"] == "approval_pending");
+    assert_eq!(pending.count(), 2, "both questions are in the record");
+    let mut command = Command::new(BINARY);
+    command.args(["sessions", "replay", "gw-mine", "--json", "--config", "toolbridge.json"]);
+    let output = command.current_dir(door.folder.path()).output().unwrap();
+    let replayed: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((output.status.code(), &replayed["same"]), (Some(0), &json!(true)), "{replayed}");
+}
+
+#[tokio::test]
+async fn a_program_may_wait_for_its_client_and_for_a_person_at_once() {
+    let weather = json!([{ "type": "function", "function": {
+        "name": "get_weather", "parameters": { "type": "object", "properties": { "city": { "type": "string" } } },
+    } }]);
+    let code = "const both = [openclaw.tools.call('wipe', {}), openclaw.tools.call('get_weather', { city: 'Oslo' })];
+        return (await Promise.all(both)).map((one) => one.result.details)";
+    for model in ["mock:code", "mock:code+agent"] {
+        let script = [Step::call([("tool_search_code", json!({ "code": code }))]), Step::say("Both.")];
+        let door = Door::plain(script).await;
+        let mut body = ask(model);
+        body["tools"] = weather.clone();
+        let message = door.chat("", "", body.clone()).await.unwrap()["choices"][0]["message"].clone();
+        let waiting = door.waiting("").await;
+        assert_eq!((waiting.len(), &waiting[0]["tool"]), (1, &json!("openclaw:demo:wipe")));
+        let answer = json!({ "role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": "sun" });
+        body["messages"].as_array_mut().unwrap().extend([message, answer]);
+        let waits = door.chat("", "", body);
+        assert_eq!(door.decide("", &waiting[0]["id"], allow()).await.0, 200);
+        assert_eq!(text(&waits.await.unwrap()), "Both.", "{model}");
+        assert_eq!(door.told(), ["[\"wiped\",\"sun\"]"], "{model}");
+    }
+}

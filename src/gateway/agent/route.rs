@@ -6,7 +6,7 @@
 use std::{
     collections::HashMap,
     sync::Arc,
-    time::{SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use bytes::Bytes;
@@ -33,7 +33,7 @@ use crate::{
     host::Session,
     policy::Approver,
     skills::SkillStates,
-    telemetry::TokensUsed,
+    telemetry::{Event, StepKind, TokensUsed},
 };
 
 /// Calls that may wait to be handed to the client.
@@ -163,11 +163,31 @@ impl AgentRequest {
             person: Some(person),
             listeners: Vec::new(),
         };
-        let agent = setup.agent().map_err(|error| match error {
+        let mut agent = setup.agent().map_err(|error| match error {
             SetupError::NoModel => Problem::invalid("model", error.to_string()),
             SetupError::Provider(error) => error.into(),
         })?;
+        let counting = shared.clone();
+        agent.listeners.push(Arc::new(move |event: &Event| count(&counting, event)));
         Ok(WorkingLoop::begin(agent, task, (session_id, stream), receiver, &shared.rows))
+    }
+}
+
+/// Counts what the loop asks of providers and tools, as it is counted without it.
+fn count(shared: &Shared, event: &Event) {
+    let Event::AgentStep(step) = event else { return };
+    match step.kind {
+        StepKind::Model | StepKind::Repair => {
+            let model = step.model.as_deref().and_then(|model| shared.providers.model(model).ok());
+            let Some(model) = model else { return };
+            let (provider, took) = (model.provider.name(), Duration::from_secs_f64(step.duration_ms.max(0.0) / 1e3));
+            let failed = step.code.as_deref().map(|code| Problem::new(502, "server_error", code, String::new()));
+            shared.metrics.provider_request(provider, failed.as_ref().map_or(Ok(()), Err), took);
+            let tokens = step.tokens;
+            shared.metrics.tokens(provider, tokens.map(|tokens| tokens.input), tokens.map(|tokens| tokens.output));
+        }
+        StepKind::Tool => shared.metrics.calls(1),
+        StepKind::Approval => {}
     }
 }
 

@@ -139,7 +139,7 @@ impl Toolbox for SessionTools {
     fn call(&self, request: ToolRequest) -> BoxFuture<'_, Observation> {
         Box::pin(async move {
             let Some(tools) = self.current() else { return nothing_offered() };
-            let ToolRequest { id, name, args, approver, clocks } = request;
+            let ToolRequest { id, name, args, approver, tool_timeout, clocks } = request;
             let call = ModelCall { id, name, args: RawArguments::Value(Value::Object(args)) };
             // Each call has a way to the client of its own, so that only its clocks stand still.
             let joined = self.client.as_ref().map(|(client, _)| client.join(&self.session));
@@ -150,6 +150,7 @@ impl Toolbox for SessionTools {
             let options = CallOptions {
                 approver: Some(approver),
                 heard: Some(Arc::new(move |attempt| lock(&heard).push(attempt))),
+                tool_timeout: Some(tool_timeout),
                 ..CallOptions::default()
             };
             let mut execution = Execution::start(session, &tools, vec![call], receiver, &options);

@@ -3,7 +3,7 @@
 //! A session is one toolbox ([`super::SessionTools`]), a record of one is another. Invariant: a failure is an observation that
 //! a model can read, with code and suggestion, never an error of the loop.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
 use serde_json::{Map, Value};
@@ -22,6 +22,8 @@ pub struct ToolRequest {
     pub args: Map<String, Value>,
     /// Who is asked for approvals.
     pub approver: Arc<dyn Approver>,
+    /// How long each tool may take that is called for it.
+    pub tool_timeout: Duration,
     /// Stand still while a client is awaited.
     pub(super) clocks: Clocks,
 }

@@ -239,8 +239,9 @@ async fn program(session: &Session, args: RawArguments, options: CallOptions) ->
     };
     let outcome = match bridge::read_program(&args, session.limits().clone()) {
         Ok((code, limits)) => {
-            let CallOptions { progress, approver, heard, .. } = options;
-            let options = RunOptions { limits: Some(limits), progress, approver, heard, ..RunOptions::default() };
+            let CallOptions { progress, approver, heard, tool_timeout, .. } = options;
+            let limits = Some(limits);
+            let options = RunOptions { limits, progress, approver, heard, tool_timeout, ..RunOptions::default() };
             session.run(code, options).await
         }
         Err(refused) => *refused,

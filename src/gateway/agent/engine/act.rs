@@ -80,6 +80,7 @@ impl Engine<'_> {
                 name: name.to_owned(),
                 args: args.clone(),
                 approver: Arc::new(gate),
+                tool_timeout: agent.settings.tool_timeout,
                 clocks,
             });
             let (cancel, clock) = (&cancel, &clock);
