@@ -6,6 +6,7 @@
 mod control;
 mod frame;
 mod layer;
+mod mend;
 mod message;
 mod probe;
 
@@ -13,6 +14,7 @@ pub use control::Exit;
 pub(crate) use control::{FromZygote, MAX_CONTROL_BYTES, Role, Serve, ToZygote, WorkerOptions, status};
 pub use frame::{FrameDecoder, FrameError, HEADER_BYTES, encode, encode_into};
 pub use layer::{Layer, LayerReport, MissingLayer, STRICT_NEEDS};
+pub(crate) use mend::{mended_json, read_json};
 pub use message::{
     BridgeOp, Call, Done, Execute, FromWorker, LogLevel, LogLine, MAX_WARNINGS, PROTOCOL_VERSION, Position, Settle,
     ToWorker, Warning, WorkerError, WorkerErrorCode, WorkerPhase,

@@ -16,6 +16,7 @@ mod elicit;
 mod handler;
 mod http;
 mod logging;
+mod mending;
 mod running;
 mod stdio;
 mod surface;
@@ -44,7 +45,10 @@ pub use self::{
     connection::Caller,
     http::{HttpOptions, HttpToken},
 };
-use self::{connection::Connections, handler::Downstream, running::Active, surface::Surfaces, suspended::Suspended};
+use self::{
+    connection::Connections, handler::Downstream, mending::Mending, running::Active, surface::Surfaces,
+    suspended::Suspended,
+};
 use crate::{
     config::{BridgeMode, Enabled},
     host::Host,
@@ -181,7 +185,7 @@ impl Server {
         W: AsyncWrite + Send + Unpin + 'static,
     {
         let (close, ended) = (CancellationToken::new(), CancellationToken::new());
-        let reader = TellsEnd { inner: reader, ended: ended.clone() };
+        let reader = Mending::new(TellsEnd { inner: reader, ended: ended.clone() });
         let connection = Downstream::stream(self.0.clone()).serve_with_ct((reader, writer), close.clone());
         let serve = async {
             if let Ok(running) = connection.await {

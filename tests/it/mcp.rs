@@ -309,6 +309,16 @@ async fn a_half_written_answer_fails_its_own_call_at_once() {
 }
 
 #[tokio::test]
+async fn text_that_was_cut_inside_of_a_character_costs_that_character_and_no_more() {
+    let server = Scripted::ready("half-characters").await;
+    let snapshot = server.source.snapshot();
+    assert_eq!(tool(&snapshot, "emoji").definition.description, "Cut here: \u{fffd}");
+    let emoji = server.call("emoji", json!({})).await.unwrap();
+    assert_eq!(text_of(&emoji), "half of one: \u{fffd}, a whole one: \u{1f600}");
+    assert_eq!(text_of(&server.call("bytes", json!({})).await.unwrap()), "é \u{fffd}");
+}
+
+#[tokio::test]
 async fn cancelling_and_dropping_a_call_both_tell_the_server() {
     let server = Scripted::ready("plain").await;
     let slow = tool(&server.source.snapshot(), "slow");
@@ -401,6 +411,7 @@ async fn every_way_not_to_start_is_told_in_words() {
         ("never-lists", short.clone()),
         ("refuses", json!({})),
         ("not-a-list", json!({})),
+        ("wrong-handshake", json!({})),
         ("plain", json!({ "command": "no-such-program-anywhere" })),
         ("plain", json!({ "command": "/etc/passwd" })),
         ("plain", json!({ "command": "true" })),
@@ -418,6 +429,7 @@ async fn every_way_not_to_start_is_told_in_words() {
     never-lists: the server "scripted" did not list its tools within 700 ms
     refuses: the server "scripted" refused the handshake: no licence
     not-a-list: the server "scripted" answers the question for its tools with something else
+    wrong-handshake: the server "scripted" answered the handshake with something else
     plain: the server "scripted" could not be started: there is no program "no-such-program-anywhere" (or no such working folder)
     plain: the server "scripted" could not be started: "passwd" may not be executed
     plain: the server "scripted" exited with status 0

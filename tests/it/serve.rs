@@ -468,12 +468,17 @@ fn the_inspector_lists_calls_and_shows_results_errors_and_images() {
 }
 
 /// Speaks the protocol by hand, for what no SDK would send.
-pub(crate) fn by_hand(bench: &Bench, more: &[&str], lines: &[Value]) -> (Vec<Value>, String) {
+pub(crate) fn by_hand(bench: &Bench, more: &[&str], lines: &[impl std::fmt::Display]) -> (Vec<Value>, String) {
     by_hand_until(bench, more, lines, || true)
 }
 
 /// As [`by_hand`], with the input kept open until something holds.
-fn by_hand_until(bench: &Bench, more: &[&str], lines: &[Value], holds: impl Fn() -> bool) -> (Vec<Value>, String) {
+fn by_hand_until(
+    bench: &Bench,
+    more: &[&str],
+    lines: &[impl std::fmt::Display],
+    holds: impl Fn() -> bool,
+) -> (Vec<Value>, String) {
     let mut child = Command::new(BINARY)
         .args(bench.serve(more))
         .stdin(Stdio::piped())
@@ -526,6 +531,17 @@ fn what_was_asked_before_the_end_of_input_is_answered() {
         assert_eq!(result["isError"], true);
         assert_eq!(result["structuredContent"]["error"]["code"], "invalid_input");
     }
+}
+
+#[test]
+fn a_call_whose_text_was_cut_inside_of_a_character_is_answered() {
+    let bench = Bench::new(&json!({}));
+    let mut lines = initialize().map(|line| line.to_string()).to_vec();
+    let call = request(1, "tool_search_code", &json!({ "code": "return ['HALF', '\u{1f600}']" })).to_string();
+    lines.push(call.replace("HALF", "\\ud83d"));
+    let (answers, _) = by_hand(&bench, CODE, &lines);
+    let value = &answer(&answers, 1)["result"]["structuredContent"]["value"];
+    assert_eq!(*value, json!(["\u{fffd}", "\u{1f600}"]));
 }
 
 #[test]

@@ -107,6 +107,8 @@ def list_tools(request):
                    "other": {"$ref": "#/properties/filter/anyOf/0"}, "a/b~c": {"type": "string"},
                    "escaped": {"$ref": "#/properties/a~1b~0c"}, "missing": {"$ref": "#/$defs/nowhere"}}}
         return reply(request, {"tools": [tool("recursive", outputSchema=recursive), tool("pointer", inputSchema=pointer)]})
+    if MODE == "half-characters":
+        return reply(request, {"tools": [tool("emoji", description="Cut here: \ud83d"), tool("bytes")]})
     if MODE == "not-a-list":
         return reply(request, {"tools": "none"})
     if MODE == "never-lists":
@@ -146,6 +148,10 @@ def call(request):
         return send({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
     if name == "env":
         return reply(request, text(json.dumps({"env": dict(os.environ), "cwd": os.getcwd()})))
+    if name == "emoji":
+        return reply(request, text("half of one: \ud83d, a whole one: \U0001f600"))
+    if name == "bytes":
+        return raw(b'{"jsonrpc":"2.0","id":%d,"result":{"content":[{"type":"text","text":"\xc3\xa9 \xc3"}]}}\n' % request["id"])
     if name == "unknown-by-code":
         return fail(request, -32602, f"Unknown tool: {name}")
     if name == "unknown-by-envelope":
@@ -183,9 +189,11 @@ def main():
     if MODE == "noisy-stderr":
         sys.stderr.write("y" * 1_000_000)
         sys.stderr.flush()
-    if MODE == "grandchild":
+    if MODE.startswith("grandchild"):
         child = subprocess.Popen(["sleep", "600"])
         note("grandchild", str(child.pid))
+    if MODE == "grandchild-silent":
+        time.sleep(600)
     if MODE == "dies-on-second-start" and len(open(path("starts")).readlines()) == 2:
         sys.exit(1)
     for line in sys.stdin:
@@ -197,6 +205,9 @@ def main():
                 continue
             if MODE == "refuses":
                 fail(request, -32000, "no licence")
+                continue
+            if MODE == "wrong-handshake":
+                reply(request, {"protocolVersion": 5})
                 continue
             version = request["params"]["protocolVersion"]
             if MODE.startswith("version-"):

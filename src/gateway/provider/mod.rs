@@ -139,7 +139,7 @@ impl Provider {
         if bytes.len() > MAX_ANSWER_BYTES {
             return Err(ProviderError::malformed(name, "it is too large"));
         }
-        let answer: Value = serde_json::from_slice(&bytes).map_err(|_| match kind {
+        let answer: Value = crate::protocol::read_json(&bytes).map_err(|_| match kind {
             Some(kind) if kind != "application/json" => {
                 ProviderError::malformed(name, format!("it is {kind}, not JSON"))
             }

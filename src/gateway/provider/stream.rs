@@ -76,7 +76,8 @@ impl EventStream {
                 return Err(ProviderError::malformed(&name(), "an event is too large"));
             }
             let event: Value =
-                serde_json::from_str(&data).map_err(|_| ProviderError::malformed(&name(), "an event is not JSON"))?;
+                crate::protocol::read_json(data.as_bytes())
+                .map_err(|_| ProviderError::malformed(&name(), "an event is not JSON"))?;
             let kind = event.get("type").and_then(Value::as_str);
             if kind == Some("error") || (kind.is_none() && is_error(&event)) {
                 let redactor = &self.provider.0.redactor;

@@ -14,7 +14,11 @@ use rmcp::{
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};
 
-use super::{Core, Lease, Link, connect, frame};
+use super::{
+    Core, Lease, Link,
+    connect::{self, Events},
+    frame,
+};
 use crate::{
     catalog::{Invocation, Invoke, ToolOutput},
     tool_error::{ToolError, ToolErrorCode},
@@ -52,7 +56,8 @@ async fn call(core: &Core, link: &Link, name: &str, invocation: Invocation) -> R
     let handle = sent.map_err(|error| core.call_error(link, name, &error))?;
 
     let listening = link.events.listen(handle.progress_token.clone(), progress);
-    let mut abandoned = CancelOnDrop { peer: link.peer.clone(), id: Some(handle.id.clone()) };
+    let mut abandoned =
+        CancelOnDrop { peer: link.peer.clone(), events: link.events.clone(), id: Some(handle.id.clone()) };
     let deadline = Instant::from_std(deadline);
     let idle = |now: Instant| core.settings.call_timeout.map_or(deadline, |timeout| deadline.min(now + timeout));
     let mut until = idle(Instant::now());
@@ -207,6 +212,7 @@ impl Core {
 /// Tells the server to stop when the call is dropped before its answer.
 struct CancelOnDrop {
     peer: Peer<RoleClient>,
+    events: Arc<Events>,
     id: Option<RequestId>,
 }
 
@@ -222,11 +228,13 @@ impl CancelOnDrop {
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         let (Some(id), Ok(runtime)) = (self.id.take(), tokio::runtime::Handle::try_current()) else { return };
+        let farewells = &self.events.farewells;
         let peer = self.peer.clone();
-        runtime.spawn(async move {
+        let telling = async move {
             let cancelled = peer.notify_cancelled(cancelled(id, "the caller is gone"));
             let _ = tokio::time::timeout(CANCEL_TIMEOUT, cancelled).await;
-        });
+        };
+        farewells.spawn_on(telling, &runtime);
     }
 }
 

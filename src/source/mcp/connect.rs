@@ -20,11 +20,11 @@ use rmcp::{
     transport::{StreamableHttpClientTransport, streamable_http_client::StreamableHttpError},
 };
 use tokio::{sync::Notify, task::JoinHandle};
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     Core,
-    frame::StdioTransport,
+    frame::{self, StdioTransport},
     http,
     list::{self, Listed},
     oauth,
@@ -47,6 +47,8 @@ pub(super) struct Events {
     pub(super) list_changed: Notify,
     /// A call failed in a way that makes the connection doubtful.
     pub(super) suspect: Notify,
+    /// Messages under way that tell the server of calls nobody waits for any more; a connection closes after them.
+    pub(super) farewells: TaskTracker,
     /// Calls that listen to progress; held for a lookup, never across an await.
     progress: Mutex<HashMap<ProgressToken, Listener>>,
 }
@@ -175,14 +177,18 @@ impl Connection {
                 };
                 match started {
                     Ok(service) => Ok((service, Some(process))),
-                    Err(error @ ClientInitializeError::JsonRpcError(_)) => Err(error),
-                    Err(error) => {
+                    // Only of a server that fell silent: one that gave a wrong answer ends because it is left.
+                    Err(
+                        error @ (ClientInitializeError::ConnectionClosed(_)
+                        | ClientInitializeError::TransportError { .. }),
+                    ) => {
                         // A server that ends says more by its status than by its closed pipes.
                         match tokio::time::timeout(EXIT_AFTER_EOF, process.ended()).await {
                             Ok(how) => return Err(Failure::Other(how)),
                             Err(_) => Err(error),
                         }
                     }
+                    Err(error) => Err(error),
                 }
             }
             ServerTransport::Http(settings) => {
@@ -254,6 +260,8 @@ impl Connection {
         if let Some(subscription) = self.subscription.take() {
             subscription.abort();
         }
+        self.events.farewells.close();
+        let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.events.farewells.wait()).await;
         self.cancel.cancel();
         if !self.service.is_finished() && tokio::time::timeout(CLOSE_TIMEOUT, &mut self.service).await.is_err() {
             self.service.abort();
@@ -290,7 +298,7 @@ pub(super) fn describe_list(error: &list::ListError) -> String {
 
 pub(super) fn describe_service(error: &rmcp::ServiceError) -> String {
     match error {
-        rmcp::ServiceError::McpError(error) => short(&error.message),
+        rmcp::ServiceError::McpError(error) => words_of(&error.message),
         rmcp::ServiceError::TransportSend(error) => describe_transport(error.error.as_ref()),
         rmcp::ServiceError::TransportClosed => "the connection was closed".to_owned(),
         rmcp::ServiceError::Timeout { .. } => "it did not answer in time".to_owned(),
@@ -307,7 +315,7 @@ fn describe_start(error: &ClientInitializeError, server: &str) -> String {
         ClientInitializeError::JsonRpcError(error) if error.code == ErrorCode::METHOD_NOT_FOUND => {
             "does not speak MCP's handshake".to_owned()
         }
-        ClientInitializeError::JsonRpcError(error) => format!("refused the handshake: {}", short(&error.message)),
+        ClientInitializeError::JsonRpcError(error) => format!("refused the handshake: {}", words_of(&error.message)),
         ClientInitializeError::ConnectionClosed(_) => "closed the connection during the handshake".to_owned(),
         ClientInitializeError::NoCompatibleProtocolVersion { .. } => {
             "speaks no protocol revision that we speak".to_owned()
@@ -346,6 +354,15 @@ fn describe_transport(error: &(dyn Error + 'static)) -> String {
         cause = error.source();
     }
     short(&error.to_string())
+}
+
+/// The message of an error, where it is one of ours in plain words.
+fn words_of(message: &str) -> String {
+    match message {
+        frame::BROKEN_FRAME => "its answer is not JSON-RPC, or is nested too deep".to_owned(),
+        frame::TOO_LARGE => format!("its answer is over {} MiB", frame::MAX_LINE_BYTES >> 20),
+        message => short(message),
+    }
 }
 
 /// Text of a server, short enough for one line.

@@ -1,6 +1,6 @@
 //! The stdio transport under `rmcp`: lines of a server's stdout to messages, tolerant of what servers really write.
 //!
-//! Noise (banners, log lines), a BOM, CRLF, and batches are understood; a frame that is broken or over the cap fails the one
+//! Noise (banners, log lines), a BOM, CRLF, batches, and text that was cut inside of a character are understood; a frame that is broken or over the cap fails the one
 //! call that it answers, when its id can still be read, instead of leaving that call to its timeout. Nothing a server writes
 //! is kept beyond [`MAX_LINE_BYTES`], and nothing it writes ends the connection but the end of the stream.
 
@@ -204,7 +204,7 @@ fn parse(line: &[u8]) -> Parsed {
 const FRAME_START: &[u8] = b"{\"jsonrpc\"";
 
 fn parse_object(text: &[u8]) -> Parsed {
-    if let Ok(message) = serde_json::from_slice::<Rx>(text) {
+    if let Ok(message) = crate::protocol::read_json::<Rx>(text) {
         return Parsed::Messages(vec![message]);
     }
     match failed_answer(text, BROKEN_FRAME) {
@@ -308,6 +308,7 @@ mod tests {
             (r#"{"jsonrpc":"2.0", "id" : "a b" , "result":{"#.to_owned(), vec!["error a b toolbridge: broken frame"]),
             (r#"{"jsonrpc":"2.0","result":{"content":[{"id":9,"#.to_owned(), vec![]),
             (r#"{"jsonrpc":"2.0","id":7"#.to_owned(), vec![]),
+            (r#"{"jsonrpc":"2.0","id":6,"result":{"content":[],"half":"\ud83d"}}"#.to_owned(), vec!["answer 6"]),
             (
                 format!(r#"{{"jsonrpc":"2.0","id":7,"result":{{"structuredContent":{deep}}}}}"#),
                 vec!["error 7 toolbridge: broken frame"],
