@@ -9,16 +9,24 @@ use std::{
     io,
     path::PathBuf,
     process::{ExitStatus, Stdio},
+    time::Duration,
 };
 
 use nix::{
-    sys::signal::{Signal, killpg},
+    sys::{
+        signal::{Signal, killpg},
+        wait::{Id, WaitPidFlag, WaitStatus, waitid},
+    },
     unistd::Pid,
 };
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
     process::{Child, Command},
+    signal::unix::{SignalKind, signal},
 };
+
+/// How long the output of a command that has ended is still read while something else holds it.
+const DRAIN: Duration = Duration::from_millis(200);
 
 /// What to run.
 #[derive(Debug, Clone, Default)]
@@ -54,7 +62,8 @@ impl CommandLine {
         program.rsplit('/').next().unwrap_or_default().to_owned()
     }
 
-    /// Runs it. The output is read to its end, so that it never blocks; what is over `max_stdout_bytes` or
+    /// Runs it, until it has ended itself: what it started in the background is killed then, if it still holds the output.
+    /// The output is read all the time, so that it never blocks; what is over `max_stdout_bytes` or
     /// `max_stderr_bytes` is counted and dropped.
     pub(crate) async fn run(
         &self,
@@ -70,9 +79,29 @@ impl CommandLine {
                 let _ = stdin.write_all(&input).await;
             }
         };
-        let ((), stdout, stderr) =
-            tokio::join!(feed, capped(stdout, max_stdout_bytes), capped(stderr, max_stderr_bytes));
-        Ok(Finished { status: group.0.wait().await?, stdout, stderr })
+        let (mut out, mut err) = (Capped::default(), Capped::default());
+        let status = {
+            let read = async {
+                tokio::join!(
+                    feed,
+                    capped(stdout, max_stdout_bytes, &mut out),
+                    capped(stderr, max_stderr_bytes, &mut err)
+                );
+            };
+            let mut read = std::pin::pin!(read);
+            tokio::select! {
+                biased;
+                () = &mut read => group.0.wait().await?,
+                ended = group.ended() => {
+                    ended?;
+                    // What it left behind may hold the pipes for ever; what it wrote itself is in them by now.
+                    let _ = tokio::time::timeout(DRAIN, &mut read).await;
+                    group.kill();
+                    group.0.wait().await?
+                }
+            }
+        };
+        Ok(Finished { status, stdout: out, stderr: err })
     }
 
     #[expect(clippy::disallowed_methods, reason = "the one place where hooks, plugins and exec start a command")]
@@ -96,26 +125,47 @@ impl CommandLine {
     }
 }
 
-async fn capped(stream: Option<impl AsyncRead + Unpin>, max_bytes: usize) -> Capped {
-    let mut capped = Capped::default();
-    let Some(mut stream) = stream else { return capped };
+async fn capped(stream: Option<impl AsyncRead + Unpin>, max_bytes: usize, capped: &mut Capped) {
+    let Some(mut stream) = stream else { return };
     let mut buffer = vec![0; 16 * 1024];
     while let Ok(read @ 1..) = stream.read(&mut buffer).await {
         let room = read.min(max_bytes - capped.bytes.len());
         capped.bytes.extend_from_slice(&buffer[..room]);
         capped.dropped += read - room;
     }
-    capped
 }
 
 /// Kills the command and what it started when it is dropped before its end.
 struct ProcessGroup(Child);
 
+impl ProcessGroup {
+    /// Waits for the command itself to end, without reaping it: its id stays its own.
+    async fn ended(&self) -> io::Result<()> {
+        let Some(pid) = self.pid() else { return Ok(()) };
+        let mut children = signal(SignalKind::child())?;
+        loop {
+            let status = waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT | WaitPidFlag::WNOHANG)?;
+            if status != WaitStatus::StillAlive {
+                return Ok(());
+            }
+            children.recv().await;
+        }
+    }
+
+    fn pid(&self) -> Option<Pid> {
+        self.0.id().and_then(|pid| i32::try_from(pid).ok()).map(Pid::from_raw)
+    }
+
+    fn kill(&self) {
+        // The id is there only while the child is not reaped, so the group can not be somebody else's.
+        if let Some(pid) = self.pid() {
+            let _ = killpg(pid, Signal::SIGKILL);
+        }
+    }
+}
+
 impl Drop for ProcessGroup {
     fn drop(&mut self) {
-        // The id is there only while the child is not reaped, so the group can not be somebody else's.
-        if let Some(pid) = self.0.id().and_then(|pid| i32::try_from(pid).ok()) {
-            let _ = killpg(Pid::from_raw(pid), Signal::SIGKILL);
-        }
+        self.kill();
     }
 }

@@ -691,6 +691,8 @@ async fn a_hook_command_decides_by_json_and_anything_else_blocks() {
         ("exit 0", blocked.clone()),
         (r#"echo '{"decision":"continue"}'; exit 1"#, blocked.clone()),
         ("sleep 100", blocked.clone()),
+        // What a hook leaves running holds its output open, and nobody up.
+        (r#"sleep 100 & echo '{"decision":"continue"}'"#, Ok(json!({ "n": 1 }))),
         (r#"test -z "$CANARY_OF_HOST" && echo '{"decision":"continue"}'"#, Ok(json!({ "n": 1 }))),
     ] {
         let (folder, session) = with_hook_command(script);
