@@ -20,6 +20,7 @@ pub mod search;
 pub mod serve;
 pub mod skills;
 pub mod source;
+mod system_error;
 pub mod telemetry;
 pub mod tool_error;
 pub mod worker;

@@ -63,7 +63,7 @@ pub enum ListenError {
 
 impl ListenError {
     fn system(address: impl Into<String>, error: &std::io::Error) -> Self {
-        Self::Listen { address: address.into(), reason: error.to_string() }
+        Self::Listen { address: address.into(), reason: crate::system_error::words_of_listening(error) }
     }
 }
 

@@ -81,7 +81,8 @@ pub(crate) fn run(args: &AgentArgs) -> Result<ExitCode, CliError> {
         return Err(CliError::Usage("the task is empty".into()));
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| CliError::System { doing: "starting".into(), reason: error.to_string() })?;
+    let runtime = runtime
+        .map_err(|error| CliError::System { doing: "starting".into(), reason: crate::system_error::words(&error) })?;
     let outcome = runtime.block_on(work(args, &loaded, text));
     // A question at the terminal can not be given up.
     runtime.shutdown_background();
@@ -193,6 +194,8 @@ fn preferences(args: &AgentArgs, loaded: &Loaded) -> Result<ExitCode, CliError> 
     let known = memory.list(user).map_err(failed)?;
     if args.json {
         printer::data(&known)?;
+    } else if known.is_empty() {
+        printer::note(&format!("nothing is remembered of {user}"));
     } else {
         for preference in known {
             printer::lines(&format!("{}  {}\n", preference.id, preference.text))?;

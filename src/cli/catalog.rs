@@ -31,6 +31,9 @@ pub(crate) struct SearchArgs {
 pub(crate) struct DescribeArgs {
     /// Id or name of the tool.
     id: String,
+    /// Print as JSON, which is what is done in any case
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     host: HostArgs,
 }
@@ -44,6 +47,9 @@ pub(crate) struct CallArgs {
     /// Arguments as JSON; `-` reads them from stdin.
     #[arg(default_value = "{}", allow_hyphen_values = true)]
     args: String,
+    /// Print as JSON, which is what is done in any case
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     host: HostArgs,
 }
@@ -77,7 +83,7 @@ pub(crate) fn describe(args: &DescribeArgs) -> Result<ExitCode, CliError> {
 
 pub(crate) fn call(args: &CallArgs) -> Result<ExitCode, CliError> {
     let text = match args.args.as_str() {
-        "-" => super::run::read_text(std::path::Path::new("-"), u64::MAX)?,
+        "-" => super::run::read_text(std::path::Path::new("-"), super::run::MAX_TEXT_BYTES)?,
         text => text.to_owned(),
     };
     let reply = in_session(&args.host, async |session| {
@@ -95,10 +101,12 @@ fn in_session<T>(args: &HostArgs, work: impl AsyncFnOnce(&crate::host::Session) 
         let limits = loaded.settings.limits.clone();
         let connected = args.connect(&loaded, limits, None, true).await?;
         connected.warn();
+        args.tell_of_nothing(&loaded);
         let session = connected.session(args)?;
-        let result = work(&session).await;
+        // What is under way when the end is asked for is told to stop, and recorded as aborted.
+        let result = super::unless_interrupted(work(&session)).await;
         connected.shutdown().await;
-        Ok(result)
+        result
     })?
 }
 

@@ -19,6 +19,9 @@ pub(crate) fn run(args: &CompletionsArgs) -> Result<ExitCode, CliError> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "toolbridge", &mut script);
     let written = std::io::stdout().write_all(&script);
-    written.map_err(|error| CliError::System { doing: "writing".into(), reason: error.to_string() })?;
+    written.map_err(|error| CliError::System {
+        doing: "writing to stdout".into(),
+        reason: crate::system_error::words(&error),
+    })?;
     Ok(ExitCode::SUCCESS)
 }

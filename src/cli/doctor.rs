@@ -4,7 +4,7 @@ use std::{fmt::Write as _, process::ExitCode};
 
 use clap::Args;
 
-use super::{CliError, error};
+use super::{CliError, error, printer};
 use crate::sandbox::{
     PoolOptions,
     doctor::{DoctorReport, LayerStatus, Proof, examine},
@@ -31,7 +31,7 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<ExitCode, CliError> {
     } else {
         table(&report)
     };
-    anstream::println!("{}", text.trim_end());
+    printer::lines(&format!("{}\n", text.trim_end()))?;
     Ok(if report.strict_holds { ExitCode::SUCCESS } else { ExitCode::from(error::SANDBOX) })
 }
 

@@ -32,7 +32,8 @@ Exit codes:
   1    the tool failed: tool_error, tool_timeout, tool_unavailable, result_invalid, result_too_large, aborted
   2    wrong arguments, or a file that can not be used
   3    the call was not made: unknown_tool, ambiguous_tool, not_in_scope, invalid_arguments, loop_detected, call_limit
-  4    the call was refused: denied, approval_denied, approval_timeout, hook_blocked";
+  4    the call was refused: denied, approval_denied, approval_timeout, hook_blocked
+  130  ended by Ctrl-C or a signal; a call under way was told to stop";
 
 /// Why a verb could not do its work; a program that fails is an outcome, not one of these.
 #[derive(Debug, thiserror::Error)]
@@ -51,6 +52,9 @@ pub(crate) enum CliError {
     /// The configuration can not be used.
     #[error(transparent)]
     Config(#[from] crate::config::ConfigError),
+    /// The user or the system asked for the end before the work was done.
+    #[error("it was ended before it was done")]
+    Interrupted,
     /// The system did not give what is needed.
     #[error("{doing} failed: {reason}")]
     System {
@@ -65,6 +69,7 @@ impl CliError {
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Self::Input { .. } | Self::Usage(_) | Self::Config(_) => USAGE,
+            Self::Interrupted => INTERRUPTED,
             Self::System { .. } => SANDBOX,
         })
     }

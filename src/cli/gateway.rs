@@ -31,7 +31,8 @@ pub(crate) struct GatewayArgs {
 pub(crate) fn run(args: &GatewayArgs) -> Result<ExitCode, CliError> {
     let loaded = args.host.load()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| CliError::System { doing: "starting".into(), reason: error.to_string() })?;
+    let runtime = runtime
+        .map_err(|error| CliError::System { doing: "starting".into(), reason: crate::system_error::words(&error) })?;
     let done = runtime.block_on(serve(args, &loaded));
     runtime.shutdown_background();
     done.map(|()| ExitCode::SUCCESS)

@@ -3,7 +3,7 @@
 use std::{
     io::IsTerminal,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -67,6 +67,16 @@ impl HostArgs {
             .map_err(|error| CliError::Usage(error.to_string()))
     }
 
+    /// Says on stderr that there is no configuration, to whom it leaves without tools.
+    pub(crate) fn tell_of_nothing(&self, loaded: &Loaded) {
+        if loaded.file.is_none() && self.catalog.is_none() {
+            printer::note(
+                "no configuration was found: `toolbridge init` makes one of the servers that other clients on this machine \
+                 know, --config names one",
+            );
+        }
+    }
+
     /// Follows the configuration that [`Self::load`] reads.
     pub(crate) fn watch(&self) -> Watch {
         Watch::new(LoadOptions::of_process().file(self.config.clone()))
@@ -80,11 +90,21 @@ impl HostArgs {
         limits: Limits,
         sandbox: Option<Arc<Sandbox>>,
     ) -> Result<Connected, CliError> {
-        let builder = self.builder(loaded, limits, sandbox)?;
+        let log_loss = LogLoss::default();
+        let builder = self.builder(loaded, limits, sandbox)?.on_log_loss(Arc::new({
+            let log_loss = log_loss.clone();
+            move |reason| {
+                // A server has many sessions: the first one that is not logged stands for all.
+                if log_loss.set(reason) {
+                    printer::warn(&log_loss_warning(reason));
+                }
+            }
+        }));
         let servers = McpServers::start(&loaded.settings.mcp_servers);
         let plugins = Plugins::load(&loaded.settings.plugins);
         let host = builder.servers(&servers).plugins(&plugins).build().map_err(|error| usage(&error))?;
-        Ok(Connected { host, servers, plugins, warnings: loaded.warnings.clone() })
+        // What is lost is told as it happens, not again at the end.
+        Ok(Connected { host, servers, plugins, warnings: loaded.warnings.clone(), log_loss: LogLoss::default() })
     }
 
     /// The same as [`HostArgs::connect`], for a verb that only looks: its session writes no log.
@@ -106,17 +126,26 @@ impl HostArgs {
         self.connect_with(builder, loaded, show).await
     }
 
-    async fn connect_with(&self, mut builder: HostBuilder, loaded: &Loaded, show: bool) -> Result<Connected, CliError> {
+    async fn connect_with(&self, builder: HostBuilder, loaded: &Loaded, show: bool) -> Result<Connected, CliError> {
+        super::unless_interrupted(self.connected(builder, loaded, show)).await?
+    }
+
+    async fn connected(&self, mut builder: HostBuilder, loaded: &Loaded, show: bool) -> Result<Connected, CliError> {
         if let Some(approver) = TerminalApprover::of_process() {
             builder = builder.approver(Arc::new(approver));
         }
+        let log_loss = LogLoss::default();
+        builder = builder.on_log_loss(Arc::new({
+            let log_loss = log_loss.clone();
+            move |reason| _ = log_loss.set(reason)
+        }));
         let servers = McpServers::start(&loaded.settings.mcp_servers);
         let mut warnings = loaded.warnings.clone();
         warnings.extend(settled(&servers, show && std::io::stderr().is_terminal()).await);
         let plugins = Plugins::load(&loaded.settings.plugins);
         plugins.settled().await;
         let host = builder.servers(&servers).plugins(&plugins).build().map_err(|error| usage(&error))?;
-        Ok(Connected { host, servers, plugins, warnings })
+        Ok(Connected { host, servers, plugins, warnings, log_loss })
     }
 
     fn builder(&self, loaded: &Loaded, limits: Limits, sandbox: Option<Arc<Sandbox>>) -> Result<HostBuilder, CliError> {
@@ -149,6 +178,28 @@ impl HostArgs {
     }
 }
 
+/// Why rows of the session log could not be written, if any could not.
+#[derive(Debug, Clone, Default)]
+struct LogLoss(Arc<Mutex<Option<String>>>);
+
+impl LogLoss {
+    /// Whether this is the first reason.
+    fn set(&self, reason: &str) -> bool {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = known.is_none();
+        known.get_or_insert_with(|| reason.to_owned());
+        first
+    }
+
+    fn take(&self) -> Option<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+fn log_loss_warning(reason: &str) -> String {
+    format!("the session log can not be written: {reason}; what is done is not recorded (log.dir says where logs go)")
+}
+
 /// A host and the servers that it lives on.
 pub(crate) struct Connected {
     pub(crate) host: Host,
@@ -156,12 +207,19 @@ pub(crate) struct Connected {
     plugins: Plugins,
     /// What should be known of configuration and servers.
     pub(crate) warnings: Vec<String>,
+    /// Told at the end, unless somebody took it.
+    log_loss: LogLoss,
 }
 
 impl Connected {
     /// Says on stderr what should be known.
     pub(crate) fn warn(&self) {
-        self.warnings.iter().for_each(|warning| printer::warn(warning));
+        self.warn_beside(|_| false);
+    }
+
+    /// The same, without what is `told` otherwise.
+    pub(crate) fn warn_beside(&self, told: impl Fn(&str) -> bool) {
+        self.warnings.iter().filter(|warning| !told(warning)).for_each(|warning| printer::warn(warning));
         // What a server that is down wrote itself is for a person: it never goes into an outcome.
         for server in self.servers.sources() {
             if matches!(server.snapshot().state, SourceState::Unavailable { .. }) {
@@ -195,8 +253,16 @@ impl Connected {
         self.host.reload_from(builder).map_err(|error| usage(&error))
     }
 
+    /// The warning that the session log is not whole, if it is not; told once.
+    pub(crate) fn log_loss(&self) -> Option<String> {
+        self.log_loss.take().map(|reason| log_loss_warning(&reason))
+    }
+
     /// Ends the servers and everything they started.
     pub(crate) async fn shutdown(self) {
+        if let Some(warning) = self.log_loss() {
+            printer::warn(&warning);
+        }
         futures::join!(self.servers.shutdown(), self.plugins.shutdown());
     }
 }
@@ -236,7 +302,7 @@ async fn settled(servers: &McpServers, show: bool) -> Vec<String> {
 }
 
 fn with_canned(builder: HostBuilder, file: &Path) -> Result<HostBuilder, CliError> {
-    let text = super::run::read_text(file, u64::MAX)?;
+    let text = super::run::read_text(file, super::run::MAX_TEXT_BYTES)?;
     let source = crate::source::canned::parse(&text).map_err(|problem| CliError::Input {
         file: file.display().to_string(),
         problem: format!("not a catalog: {problem}"),

@@ -106,10 +106,21 @@ pub fn main() -> ExitCode {
     })
 }
 
+/// Does something, unless the user or the system asks this process to end first: then it is dropped, which ends what it
+/// started.
+async fn unless_interrupted<T>(work: impl Future<Output = T>) -> Result<T, CliError> {
+    tokio::select! {
+        biased;
+        done = work => Ok(done),
+        () = run::interrupted() => Err(CliError::Interrupted),
+    }
+}
+
 /// Runs a verb's future on a runtime of this one thread: starting threads would cost more than a short run.
 fn block_on<F: Future>(future: F) -> Result<F::Output, CliError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| CliError::System { doing: "starting".into(), reason: error.to_string() })?;
+    let runtime = runtime
+        .map_err(|error| CliError::System { doing: "starting".into(), reason: crate::system_error::words(&error) })?;
     Ok(runtime.block_on(future))
 }
 

@@ -23,9 +23,25 @@ const TREE_MESSAGE_CHARS: usize = 120;
 
 /// Writes a value as JSON to stdout.
 pub(crate) fn data(value: &impl serde::Serialize) -> Result<(), CliError> {
-    let mut text = serde_json::to_string_pretty(value).expect("outcomes have string keys only");
-    text.push('\n');
-    to_stdout(text.as_bytes())
+    let text = serde_json::to_string_pretty(value).expect("outcomes have string keys only");
+    to_stdout(format!("{}\n", escaped(&text)).as_bytes())
+}
+
+/// JSON in which what a terminal would obey is written as an escape: the same value, and nothing but its texts can hold such
+/// characters.
+fn escaped(json: &str) -> Cow<'_, str> {
+    if json.chars().all(is_harmless) {
+        return json.into();
+    }
+    let mut out = String::with_capacity(json.len() + 16);
+    for c in json.chars() {
+        if is_harmless(c) {
+            out.push(c);
+        } else {
+            let _ = write!(out, "\\u{:04x}", u32::from(c));
+        }
+    }
+    out.into()
 }
 
 fn to_stdout(bytes: &[u8]) -> Result<(), CliError> {
@@ -33,7 +49,9 @@ fn to_stdout(bytes: &[u8]) -> Result<(), CliError> {
     match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
         // Whoever reads has seen enough, e.g. `| head`.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        Err(error) => Err(CliError::System { doing: "writing to stdout".into(), reason: error.to_string() }),
+        Err(error) => {
+            Err(CliError::System { doing: "writing to stdout".into(), reason: crate::system_error::words(&error) })
+        }
         Ok(()) => Ok(()),
     }
 }
@@ -119,7 +137,8 @@ fn calls(text: &mut String, calls: &[CallRecord], telemetry: &RunTelemetry) {
             CallStatus::Aborted => ("aborted", WARNING),
             CallStatus::NotStarted => ("not started", WARNING),
         };
-        let tool = shown(&call.tool);
+        let tool = in_line(&call.tool);
+        let tool = shown(&tool);
         let _ = write!(
             text,
             "{branch} {tool:<width$}  {style}{status:<11}{style:#}  {DIM}at {:>8}  took {:>8}{DIM:#}",
@@ -188,11 +207,23 @@ fn milliseconds(ms: f64) -> String {
 
 /// Text as it may be shown: whatever a terminal would obey is replaced; line ends and tabs stay.
 pub(crate) fn shown(text: &str) -> Cow<'_, str> {
-    let harmless = |c: char| matches!(c, '\n' | '\t') || !(c.is_control() || is_bidirectional(c));
-    if text.chars().all(harmless) {
+    if text.chars().all(is_harmless) {
         return text.into();
     }
-    text.chars().map(|c| if harmless(c) { c } else { char::REPLACEMENT_CHARACTER }).collect()
+    text.chars().map(|c| if is_harmless(c) { c } else { char::REPLACEMENT_CHARACTER }).collect()
+}
+
+/// Text that is a part of one line: with a line end of its own it could pass for lines that are ours.
+pub(crate) fn in_line(text: &str) -> Cow<'_, str> {
+    if text.contains(['\n', '\u{2028}', '\u{2029}']) {
+        text.replace(['\n', '\u{2028}', '\u{2029}'], "⏎").into()
+    } else {
+        text.into()
+    }
+}
+
+fn is_harmless(c: char) -> bool {
+    matches!(c, '\n' | '\t') || !(c.is_control() || is_bidirectional(c))
 }
 
 /// Characters that turn the direction of what follows, with which text can be made to look like another.
@@ -205,6 +236,15 @@ mod tests {
     use super::*;
     use crate::outcome::{LogLine, Phase, Position, RunErrorCode};
     use crate::tool_error::{ToolError, ToolErrorCode};
+
+    #[test]
+    fn what_a_terminal_would_obey_is_an_escape_in_json_and_the_value_is_the_same() {
+        let value = serde_json::json!({ "a\u{9b}2J": "\u{202e}x\u{7f}\u{1b}[2J é 天\n" });
+        let text = serde_json::to_string_pretty(&value).unwrap();
+        let escaped = escaped(&text);
+        assert_eq!(escaped, "{\n  \"a\\u009b2J\": \"\\u202ex\\u007f\\u001b[2J é 天\\n\"\n}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&escaped).unwrap(), value);
+    }
 
     #[test]
     fn an_outcome_reads_from_log_to_summary() {

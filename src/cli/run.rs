@@ -23,7 +23,7 @@ use crate::{
 
 /// What takes longer shows that it lives.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Bytes of a program that are read at all: what is longer is refused with its length, whatever the limit.
+/// Bytes of a program that are read at all, whatever the limit.
 const MAX_READ_BYTES: u64 = sandbox::MAX_CODE_BYTES.max * 4;
 
 /// Run one program in the sandbox.
@@ -34,7 +34,6 @@ const MAX_READ_BYTES: u64 = sandbox::MAX_CODE_BYTES.max * 4;
 #[command(after_help = error::EXIT_CODES)]
 pub(crate) struct RunArgs {
     /// File with the program; `-` for stdin.
-    #[arg(required_unless_present = "eval")]
     file: Option<PathBuf>,
     /// The program itself.
     #[arg(short = 'e', long = "eval", value_name = "CODE", conflicts_with = "file", allow_hyphen_values = true)]
@@ -189,6 +188,8 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode, CliError> {
         outcome
             .warnings
             .splice(..0, known.map(|message| Warning { code: "configuration".into(), message, position: None }));
+        let log_loss = connected.log_loss();
+        outcome.warnings.extend(log_loss.map(|message| Warning { code: "log_lost".into(), message, position: None }));
         connected.shutdown().await;
         Ok::<_, CliError>(outcome)
     })??;
@@ -235,8 +236,33 @@ fn spinner() -> ProgressBar {
     bar
 }
 
-/// Ready when the user or the system asks this process to end.
+/// Ready when the user or the system asks this process to end, or its terminal is gone.
 pub(super) async fn interrupted() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let line = if ignores_hang_up() { None } else { signal(SignalKind::hangup()).ok() };
+    let hung_up = async {
+        match line {
+            Some(mut line) => line.recv().await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = asked_to_stop() => {}
+        _ = hung_up => {}
+    }
+}
+
+/// Whether whoever started this process wants it to outlive its terminal (`nohup`).
+fn ignores_hang_up() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    // The lowest bit is signal 1, SIGHUP.
+    ignored.is_some_and(|mask| mask & 1 == 1)
+}
+
+/// Ready when the user or the system asks this process to end.
+pub(super) async fn asked_to_stop() {
     use tokio::signal::unix::{SignalKind, signal};
     let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
     else {
@@ -248,17 +274,24 @@ pub(super) async fn interrupted() {
     }
 }
 
-/// The text of a file, or of stdin for `-`.
+/// Bytes of any other text that is read from a file or stdin: as much as a frame may have.
+pub(crate) const MAX_TEXT_BYTES: u64 = sandbox::MAX_FRAME_BYTES.max;
+
+/// The text of a file, or of stdin for `-`; what is larger than `max_bytes` is refused.
 pub(crate) fn read_text(file: &Path, max_bytes: u64) -> Result<String, CliError> {
     let name = if file == Path::new("-") { "stdin".to_owned() } else { file.display().to_string() };
     let input = |problem: String| CliError::Input { file: name.clone(), problem };
     let mut bytes = Vec::new();
     let read = if file == Path::new("-") {
-        std::io::stdin().lock().take(max_bytes).read_to_end(&mut bytes)
+        std::io::stdin().lock().take(max_bytes + 1).read_to_end(&mut bytes)
     } else {
-        std::fs::File::open(file).and_then(|file| file.take(max_bytes).read_to_end(&mut bytes))
+        std::fs::File::open(file).and_then(|file| file.take(max_bytes + 1).read_to_end(&mut bytes))
     };
-    read.map_err(|error| input(error.to_string()))?;
+    read.map_err(|error| input(crate::system_error::words(&error)))?;
+    if bytes.len() as u64 > max_bytes {
+        let (size, unit) = if max_bytes < 1 << 20 { (max_bytes >> 10, "KiB") } else { (max_bytes >> 20, "MiB") };
+        return Err(input(format!("larger than {size} {unit}")));
+    }
     String::from_utf8(bytes).map_err(|error| {
         let at = place(error.as_bytes(), error.utf8_error().valid_up_to());
         input(format!("not UTF-8 text at line {}, column {}", at.line, at.column))

@@ -1,6 +1,6 @@
 //! `toolbridge serve`: the MCP server in front of all others.
 
-use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
+use std::{io::IsTerminal, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use clap::Args;
 use tokio_util::sync::CancellationToken;
@@ -57,7 +57,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, CliError> {
         None => tokio::runtime::Builder::new_current_thread(),
     };
     let runtime = builder.enable_all().build();
-    let runtime = runtime.map_err(|error| CliError::System { doing: "starting".into(), reason: error.to_string() })?;
+    let runtime = runtime
+        .map_err(|error| CliError::System { doing: "starting".into(), reason: crate::system_error::words(&error) })?;
     let done = runtime.block_on(serve(args, &loaded, http, watch));
     // A read of a terminal can not be given up.
     runtime.shutdown_background();
@@ -97,18 +98,24 @@ async fn serve(
     let stop = CancellationToken::new();
     let interrupt = stop.clone();
     let interrupted = tokio::spawn(async move {
-        super::run::interrupted().await;
+        // A hang-up asks for the configuration to be read again.
+        super::run::asked_to_stop().await;
         interrupt.cancel();
     });
     let serving = async {
-        match (listener, http) {
-            (Some(listener), Some((_, options))) => {
-                if let Ok(address) = listener.local_addr() {
-                    printer::note(&format!("listening on http://{address}/mcp"));
-                }
-                server.serve_http(listener, options, stop).await.map_err(|error| CliError::Usage(error.to_string()))
+        if let (Some(listener), Some((_, options))) = (listener, http) {
+            if let Ok(address) = listener.local_addr() {
+                printer::note(&format!("listening on http://{address}/mcp"));
             }
-            _ => Ok(Box::pin(server.serve_stdio(stop)).await),
+            server.serve_http(listener, options, stop).await.map_err(|error| CliError::Usage(error.to_string()))
+        } else {
+            if std::io::stdin().is_terminal() {
+                printer::note(
+                    "serving MCP over stdin and stdout, which is for a client to start (`toolbridge install`); --http serves \
+                     many clients; Ctrl-C ends it",
+                );
+            }
+            Ok(Box::pin(server.serve_stdio(stop)).await)
         }
     };
     let summary = tokio::select! {

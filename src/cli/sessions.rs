@@ -1,6 +1,7 @@
 //! `toolbridge sessions`: what the session logs say.
 
 use std::{
+    io,
     path::{Path, PathBuf},
     process::ExitCode,
     time::SystemTime,
@@ -76,10 +77,7 @@ pub(crate) fn run(args: &SessionsArgs) -> Result<ExitCode, CliError> {
         }
         What::Replay { .. } => {}
         What::Show { session } => {
-            let (rows, unreadable) = read_rows(&dir, session).map_err(|error| CliError::Input {
-                file: session.clone(),
-                problem: format!("no log of this session can be read: {}", error.kind()),
-            })?;
+            let (rows, unreadable) = read_rows(&dir, session).map_err(|error| unreadable_log(session, &error))?;
             for row in rows {
                 printer::lines(&format!("{}\n", serde_json::to_string(&row).unwrap_or_default()))?;
             }
@@ -99,8 +97,7 @@ fn replay(dir: Option<&Path>, session: &str, task: usize, json: bool) -> Result<
         (false, Some(dir)) => read_rows(dir, session),
         (false, None) => return Err(CliError::Usage("no session log is configured (log.dir); give a file".to_owned())),
     };
-    let (rows, unreadable) =
-        read.map_err(|error| input(format!("no log of this session can be read: {}", error.kind())))?;
+    let (rows, unreadable) = read.map_err(|error| unreadable_log(session, &error))?;
     if unreadable > 0 {
         printer::warn(&format!("{unreadable} lines of the log are no rows"));
     }
@@ -136,6 +133,16 @@ fn replay(dir: Option<&Path>, session: &str, task: usize, json: bool) -> Result<
         }
     }
     Ok(ExitCode::from(u8::from(!replayed.same)))
+}
+
+/// Why the log of a session can not be shown.
+pub(super) fn unreadable_log(session: &str, error: &io::Error) -> CliError {
+    match error.kind() {
+        io::ErrorKind::NotFound => CliError::Usage(format!(
+            "there is no session \"{session}\"; `toolbridge sessions list` shows which there are"
+        )),
+        _ => CliError::Input { file: session.to_owned(), problem: crate::system_error::words(error) },
+    }
 }
 
 fn ago(then: SystemTime) -> u64 {

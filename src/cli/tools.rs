@@ -89,8 +89,13 @@ pub(crate) fn run(args: &ToolsArgs) -> Result<ExitCode, CliError> {
     let loaded = host_args.load()?;
     super::block_on(async {
         let connected = host_args.connect(&loaded, loaded.settings.limits.clone(), None, true).await?;
-        connected.warn();
         let view = connected.session(host_args)?.catalog();
+        let listing = args.what.is_none() && args.why.is_none() && !json;
+        connected.warn_beside(|warning| {
+            // The list ends with the sources that are down.
+            listing && unavailable(&view, args.source.as_deref()).any(|(_, reason)| reason == warning)
+        });
+        host_args.tell_of_nothing(&loaded);
         let done = match (&args.what, &args.why) {
             (Some(What::Check { .. }), _) => check(&view, json),
             (None, Some(id)) => {
@@ -106,8 +111,7 @@ pub(crate) fn run(args: &ToolsArgs) -> Result<ExitCode, CliError> {
 }
 
 fn list(view: &View, source: Option<&str>, json: bool) -> Result<ExitCode, CliError> {
-    let of_source =
-        |id: &str| source.is_none_or(|source| id.strip_prefix(source).is_some_and(|rest| rest.starts_with(':')));
+    let of_source = |id: &str| is_of(source, id);
     let shown = view
         .tools()
         .filter(|(entry, _)| of_source(entry.tool.id.as_str()))
@@ -129,17 +133,41 @@ fn list(view: &View, source: Option<&str>, json: bool) -> Result<ExitCode, CliEr
     let mut text = String::new();
     for row in &rows {
         let ToolRow { id, signature, tokens, state, reason, .. } = row;
+        let id = printer::in_line(id);
         let _ = writeln!(text, "{id:<width$}  {tokens:>6}  {state:<11}  {}", reason.as_deref().unwrap_or(signature));
     }
     let tokens: usize = rows.iter().map(|row| row.tokens).sum();
     let _ = writeln!(text, "{} tools, {tokens} tokens", rows.len());
-    for info in view.catalog().sources() {
-        if let SourceState::Unavailable { reason } = &info.state {
-            let _ = writeln!(text, "{}:{} is unavailable: {reason}", info.source, info.owner);
-        }
+    for (name, reason) in unavailable(view, source) {
+        let _ = writeln!(text, "{name} is unavailable: {reason}");
     }
     printer::lines(&text)?;
+    let known = || view.catalog().sources().iter().map(|info| format!("{}:{}", info.source, info.owner));
+    if let Some(source) =
+        source.filter(|source| rows.is_empty() && !known().any(|known| is_of(Some(source), &format!("{known}:"))))
+    {
+        let known: Vec<String> = known().collect();
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        printer::warn(&format!("there is no source \"{source}\"; there are: {known}"));
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Whether an id belongs to the source that was asked for.
+fn is_of(source: Option<&str>, id: &str) -> bool {
+    source.is_none_or(|source| id.strip_prefix(source).is_some_and(|rest| rest.starts_with(':')))
+}
+
+/// The sources that are down, with the reason.
+fn unavailable<'v>(view: &'v View, source: Option<&'v str>) -> impl Iterator<Item = (String, &'v str)> {
+    view.catalog()
+        .sources()
+        .iter()
+        .filter_map(move |info| match &info.state {
+            SourceState::Unavailable { reason } => Some((format!("{}:{}", info.source, info.owner), &**reason)),
+            _ => None,
+        })
+        .filter(move |(name, _)| is_of(source, &format!("{name}:")))
 }
 
 fn row(entry: &Entry, decision: &Decision) -> ToolRow {

@@ -23,8 +23,9 @@ pub(crate) fn run(args: TrustArgs) -> Result<ExitCode, CliError> {
     let options = LoadOptions::of_process();
     let file = match args.file {
         Some(file) => options.cwd.join(file),
-        None => config::in_working_folder(&options)
-            .ok_or_else(|| CliError::Usage("there is no configuration file in this folder".to_owned()))?,
+        None => config::in_working_folder(&options).ok_or_else(|| {
+            CliError::Usage("there is no configuration file in this folder; `toolbridge init` writes one".to_owned())
+        })?,
     };
     if args.revoke {
         let was = config::revoke_trust(&options, &file)?;
@@ -36,7 +37,7 @@ pub(crate) fn run(args: TrustArgs) -> Result<ExitCode, CliError> {
     super::config::warn(&loaded);
     printer::note(&format!("{} is trusted as it is now. It may", file.display()));
     for line in consequences(&loaded.settings) {
-        printer::note(&format!("  {line}"));
+        printer::note(&format!("  {}", printer::in_line(&line)));
     }
     debug_assert_eq!(loaded.origin, Some(Origin::WorkingFolder));
     Ok(ExitCode::SUCCESS)
@@ -66,6 +67,11 @@ fn consequences(settings: &config::Settings) -> Vec<String> {
             }
         });
     }
+    let providers = settings.gateway.providers.iter();
+    lines.extend(providers.map(|(name, provider)| {
+        let address = provider.base_url.split(['?', '#']).next().unwrap_or_default();
+        format!("send what models are asked to {address}  (provider \"{name}\")")
+    }));
     let hooks = settings.hooks.before_tool_call.iter().chain(&settings.hooks.after_tool_call);
     lines.extend(hooks.map(|hook| format!("start {}  (hook)", hook.command.join(" "))));
     if !settings.native.allow.is_empty() {

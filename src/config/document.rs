@@ -1,9 +1,19 @@
 //! Text to a typed value in each of the four languages a configuration may be written in, with one form of error for all:
 //! file, line, column, what is wrong, and the nearest key when a key is not known.
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::HashSet,
+    fmt,
+    io::Read,
+    path::{Path, PathBuf},
+};
 
-use serde::de::DeserializeOwned;
+use serde::{
+    Deserialize, Deserializer,
+    de::{DeserializeOwned, Error as _, MapAccess, SeqAccess, Visitor},
+};
+
+use crate::system_error;
 
 /// The languages of a configuration file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,7 +73,11 @@ pub enum ConfigError {
 /// Reads a file's text; a BOM is dropped.
 pub(super) fn read(file: &Path) -> Result<String, ConfigError> {
     let unreadable = |reason: String| ConfigError::Unreadable { file: file.to_path_buf(), reason };
-    let bytes = std::fs::read(file).map_err(|error| unreadable(describe_io(&error)))?;
+    // The size that is read is what counts: a device or a pipe has none.
+    let mut bytes = Vec::new();
+    std::fs::File::open(file)
+        .and_then(|file| file.take(MAX_CONFIG_BYTES as u64 + 1).read_to_end(&mut bytes))
+        .map_err(|error| unreadable(system_error::words(&error)))?;
     if bytes.len() > MAX_CONFIG_BYTES {
         return Err(unreadable(format!("larger than {} MiB, so hardly a configuration", MAX_CONFIG_BYTES >> 20)));
     }
@@ -73,15 +87,6 @@ pub(super) fn read(file: &Path) -> Result<String, ConfigError> {
 
 /// A client's own state file may be some MiB; more is a mistake.
 const MAX_CONFIG_BYTES: usize = 32 << 20;
-
-pub(super) fn describe_io(error: &std::io::Error) -> String {
-    match error.kind() {
-        std::io::ErrorKind::NotFound => "no such file".to_owned(),
-        std::io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
-        std::io::ErrorKind::IsADirectory => "is a folder, not a file".to_owned(),
-        _ => error.to_string(),
-    }
-}
 
 /// Parses `text`, named `file` in errors.
 pub(super) fn parse<T: DeserializeOwned>(file: &Path, text: &str) -> Result<T, ConfigError> {
@@ -113,6 +118,73 @@ pub(super) fn parse<T: DeserializeOwned>(file: &Path, text: &str) -> Result<T, C
     let (line, column) = position.unwrap_or((1, 1));
     let (message, suggestion) = explain(&message);
     Err(ConfigError::Invalid { file: file.to_path_buf(), line, column, message, suggestion })
+}
+
+/// Refuses a text in which one key stands twice in one object: only one of its values would count, and which of them is not
+/// what a reader sees. YAML and TOML refuse that by themselves.
+pub(super) fn refuse_double_keys(file: &Path, text: &str) -> Result<(), ConfigError> {
+    match Language::of(file) {
+        Language::Json5 => parse::<Distinct>(file, text).map(|_| ()),
+        Language::Yaml | Language::Toml => Ok(()),
+    }
+}
+
+/// Any value whose objects have each key once.
+struct Distinct;
+
+impl<'de> Deserialize<'de> for Distinct {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct DistinctVisitor;
+        impl<'de> Visitor<'de> for DistinctVisitor {
+            type Value = Distinct;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a value")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Distinct, A::Error> {
+                let mut keys = HashSet::new();
+                while let Some(key) = map.next_key::<String>()? {
+                    if keys.contains(&key) {
+                        return Err(A::Error::custom(format!("the key `{key}` stands here twice; keep one of them")));
+                    }
+                    keys.insert(key);
+                    map.next_value::<Distinct>()?;
+                }
+                Ok(Distinct)
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Distinct, A::Error> {
+                while items.next_element::<Distinct>()?.is_some() {}
+                Ok(Distinct)
+            }
+
+            fn visit_bool<E>(self, _: bool) -> Result<Distinct, E> {
+                Ok(Distinct)
+            }
+
+            fn visit_i64<E>(self, _: i64) -> Result<Distinct, E> {
+                Ok(Distinct)
+            }
+
+            fn visit_u64<E>(self, _: u64) -> Result<Distinct, E> {
+                Ok(Distinct)
+            }
+
+            fn visit_f64<E>(self, _: f64) -> Result<Distinct, E> {
+                Ok(Distinct)
+            }
+
+            fn visit_str<E>(self, _: &str) -> Result<Distinct, E> {
+                Ok(Distinct)
+            }
+
+            fn visit_unit<E>(self) -> Result<Distinct, E> {
+                Ok(Distinct)
+            }
+        }
+        deserializer.deserialize_any(DistinctVisitor)
+    }
 }
 
 /// Brackets in brackets: the parser recurses, so what no configuration needs is refused before it.
@@ -154,6 +226,12 @@ fn strip_position(message: &str) -> String {
     message.rsplit_once(" at line ").map_or(message, |(head, _)| head).to_owned()
 }
 
+/// What is wrong with a YAML text that is no configuration, and where in it.
+pub(crate) fn yaml_problem(error: &serde_saphyr::Error) -> String {
+    let message = yaml_message(error);
+    error.location().map_or(message.clone(), |at| format!("line {} column {}: {message}", at.line(), at.column()))
+}
+
 /// The YAML library words unknown keys its own way; the list of known ones is in the error's fields.
 fn yaml_message(error: &serde_saphyr::Error) -> String {
     let quote = |expected: &[&str]| expected.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ");
@@ -164,7 +242,24 @@ fn yaml_message(error: &serde_saphyr::Error) -> String {
         serde_saphyr::Error::SerdeUnknownVariant { variant, expected, .. } => {
             format!("unknown variant `{variant}`, expected one of {}", quote(expected))
         }
-        other => first_line(&other.to_string()),
+        serde_saphyr::Error::DuplicateMappingKey { key: Some(key), .. } => {
+            format!("the key `{key}` stands here twice; keep one of them")
+        }
+        serde_saphyr::Error::Budget { .. } => {
+            "it is larger than such a file can be, once its aliases are replaced by what they stand for".to_owned()
+        }
+        other => {
+            let message = strip_position(&first_line(&other.to_string()));
+            // What the library advises is for programmers.
+            let cut = [", set DuplicateKeyPolicy", "recursive references require"]
+                .iter()
+                .find_map(|words| message.find(words));
+            match cut {
+                Some(0) => "an alias stands for something that holds the alias".to_owned(),
+                Some(at) => message[..at].to_owned(),
+                None => message,
+            }
+        }
     }
 }
 

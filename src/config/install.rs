@@ -443,7 +443,7 @@ fn write(file: &Path, text: &str) -> Result<(), ConfigError> {
 }
 
 fn written(file: &Path, error: &io::Error) -> ConfigError {
-    unusable(file, &format!("could not be written: {}", document::describe_io(error)))
+    unusable(file, &format!("could not be written: {}", crate::system_error::words(error)))
 }
 
 fn unusable(file: &Path, message: &str) -> ConfigError {

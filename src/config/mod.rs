@@ -26,7 +26,6 @@ use std::{
 
 use serde_json::Value;
 
-pub(crate) use self::trust::replace_private_file;
 pub use self::{
     document::ConfigError,
     environment::Environment,
@@ -35,6 +34,7 @@ pub use self::{
     settings::*,
     watch::Watch,
 };
+pub(crate) use self::{document::yaml_problem, trust::replace_private_file};
 use self::{raw::RawConfig, validate::Validator, variables::Variables};
 
 /// Where to look for a configuration.
@@ -155,7 +155,7 @@ pub fn revoke_trust(options: &LoadOptions, file: &Path) -> Result<bool, ConfigEr
 }
 
 fn trust_error(file: &Path, error: &std::io::Error) -> ConfigError {
-    let message = format!("trust can not be remembered: {}", document::describe_io(error));
+    let message = format!("trust can not be remembered: {}", crate::system_error::words(error));
     ConfigError::Unusable { file: file.to_path_buf(), message }
 }
 
@@ -197,7 +197,7 @@ pub fn set(options: &LoadOptions, path: &str, value: &Value) -> Result<Loaded, C
     }
     let was_trusted = trust::is_trusted(&options.environment, &file, &text);
     trust::replace_file(&file, changed.as_bytes())
-        .map_err(|error| unusable(format!("could not be written: {}", document::describe_io(&error))))?;
+        .map_err(|error| unusable(format!("could not be written: {}", crate::system_error::words(&error))))?;
     if was_trusted {
         trust::approve(&options.environment, &file, &changed).map_err(|error| trust_error(&file, &error))?;
     }
@@ -240,7 +240,7 @@ pub fn write_new(options: &LoadOptions, text: &str, replace: bool) -> Result<Pat
     };
     document::parse::<RawConfig>(&file, text)?;
     trust::replace_private_file(&file, text.as_bytes()).map_err(|error| {
-        let message = format!("could not be written: {}", document::describe_io(&error));
+        let message = format!("could not be written: {}", crate::system_error::words(&error));
         ConfigError::Unusable { file: file.clone(), message }
     })?;
     Ok(file)
@@ -270,6 +270,7 @@ fn load_text(
         (RawConfig::default(), BTreeMap::new(), BTreeMap::new(), Vec::new())
     } else {
         let raw: RawConfig = document::parse(file, text)?;
+        document::refuse_double_keys(file, text)?;
         let entries = raw.mcp_servers.iter().map(|(name, server)| (name.clone(), Ok(server.clone()))).collect();
         (raw, entries, BTreeMap::new(), Vec::new())
     };

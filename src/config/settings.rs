@@ -210,7 +210,8 @@ pub struct OAuthSettings {
 pub struct PluginSettings {
     /// Folders that hold plugins, in order: the working folder's, the user's, the configured ones.
     pub paths: Vec<PathBuf>,
-    /// Environment of plugins, beside what their manifests say: what a server inherits.
+    /// Environment of plugins, beside what their manifests say: what a server inherits. No setting, so not shown as one.
+    #[serde(skip_serializing)]
     pub env: BTreeMap<String, Secret>,
 }
 
@@ -224,7 +225,8 @@ pub struct NativeSettings {
     pub root: PathBuf,
     /// Hosts that `fetch` may reach.
     pub hosts: Vec<String>,
-    /// Environment of the commands that `exec` runs: what a server inherits.
+    /// Environment of the commands that `exec` runs: what a server inherits. No setting either.
+    #[serde(skip_serializing)]
     pub env: BTreeMap<String, Secret>,
 }
 

@@ -176,11 +176,12 @@ impl Hook for CommandHook {
         Box::pin(async move {
             let input = serde_json::to_vec(&event).map_err(|_| "its input could not be written".to_owned())?;
             let finished = command.run(input, MAX_ANSWER_BYTES, MAX_STDERR_BYTES).await;
-            let finished = finished.map_err(|error| format!("it could not be run: {}", error.kind()))?;
+            let finished = finished
+                .map_err(|error| format!("it could not be run: {}", crate::system_error::words_of_start(&error)))?;
             if !finished.status.success() {
                 let complaint = String::from_utf8_lossy(&finished.stderr.bytes).trim().to_owned();
                 return Err(if complaint.is_empty() {
-                    format!("it ended with {}", finished.status)
+                    format!("it {}", crate::system_error::words_of_end(finished.status))
                 } else {
                     complaint
                 });

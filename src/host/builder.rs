@@ -17,7 +17,7 @@ use crate::{
     search::{Indexer, SearchLimits},
     skills::Skills,
     source::{FixedSource, Source},
-    telemetry::{LogSettings, Redactor},
+    telemetry::{LogLossSink, LogSettings, Redactor},
 };
 
 /// Why a host can not be put together.
@@ -44,6 +44,7 @@ pub struct HostBuilder {
     sandbox: Option<Arc<Sandbox>>,
     skills: Option<(SkillsSettings, Vec<String>)>,
     read_only_log: bool,
+    log_loss: Option<LogLossSink>,
 }
 
 impl HostBuilder {
@@ -124,6 +125,13 @@ impl HostBuilder {
         self
     }
 
+    /// With somebody who is told why rows of a session's log can not be written; once a session.
+    #[must_use]
+    pub fn on_log_loss(mut self, hear: LogLossSink) -> Self {
+        self.log_loss = Some(hear);
+        self
+    }
+
     /// Without session logs.
     #[must_use]
     pub fn without_log(mut self) -> Self {
@@ -172,6 +180,7 @@ impl HostBuilder {
             limits: self.limits,
             log: self.log,
             read_only_log: self.read_only_log,
+            log_loss: self.log_loss,
             sequential: Sequential::default(),
             sandbox: self.sandbox,
             reloads: watch::Sender::new(0),

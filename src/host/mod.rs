@@ -56,6 +56,8 @@ pub(crate) struct HostCore {
     pub(crate) log: Option<LogSettings>,
     /// Whether sessions only read the log.
     pub(crate) read_only_log: bool,
+    /// Who is told when rows of a session's log are lost.
+    pub(crate) log_loss: Option<crate::telemetry::LogLossSink>,
     pub(crate) sequential: Sequential,
     /// What programs run in; without it only structured calls are possible.
     pub(crate) sandbox: Option<Arc<Sandbox>>,

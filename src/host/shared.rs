@@ -51,7 +51,8 @@ impl Shared {
     pub(crate) fn log(&self) -> Option<&SessionLog> {
         let open = || {
             let settings = self.host.log.clone().filter(|_| !self.host.read_only_log)?;
-            let log = SessionLog::new(settings, self.id.clone(), self.host.redactor.clone());
+            let log = SessionLog::new(settings, self.id.clone(), self.host.redactor.clone())
+                .on_loss(self.host.log_loss.clone());
             log.write(Event::Session {
                 agent: self.scope.agent.clone(),
                 profile: self.scope.profile.clone(),

@@ -122,13 +122,13 @@ impl MockProvider {
     pub async fn start(options: MockOptions) -> Result<Self, MockError> {
         let listen_error = |error: std::io::Error| MockError::Listen {
             address: options.listen.clone(),
-            reason: error.kind().to_string(),
+            reason: crate::system_error::words_of_listening(&error),
         };
         let listener = TcpListener::bind(&options.listen).await.map_err(listen_error)?;
         let address = listener.local_addr().map_err(listen_error)?;
         let recorder = Recorder::new(options.record.as_deref(), options.keep).map_err(|error| MockError::Record {
             file: options.record.as_ref().map(|file| file.display().to_string()).unwrap_or_default(),
-            reason: error.kind().to_string(),
+            reason: crate::system_error::words(&error),
         })?;
         let forward = match &options.forward_to {
             Some(base) => Some(server::Forward::new(base).map_err(MockError::Forward)?),

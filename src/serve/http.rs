@@ -32,6 +32,8 @@ use crate::{
 
 /// Where the protocol is spoken.
 const PATH: &str = "/mcp";
+/// The type of a message.
+const JSON: &[u8] = b"application/json";
 const SESSION: &str = "mcp-session-id";
 /// A session that is not heard of for this long is closed.
 const SESSION_IDLE: Duration = Duration::from_mins(30);
@@ -167,7 +169,12 @@ impl Door {
         }
         request.extensions_mut().insert(caller.clone());
         let deleted = request.method() == Method::DELETE;
+        let json = request.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(JSON));
         let mut answer = self.service.handle(request).await;
+        if json && answer.status() == StatusCode::UNSUPPORTED_MEDIA_TYPE {
+            // The library means the body: that it is no message.
+            return unreadable();
+        }
         if let Some(id) = session.filter(|_| deleted && answer.status().is_success()) {
             self.owners().remove(&id);
             // It is gone, not only going to be (202): clients warn of anything else.
@@ -213,6 +220,15 @@ impl Door {
 
 fn hash(token: &str) -> [u8; 32] {
     Sha256::digest(token.as_bytes()).into()
+}
+
+/// The answer to a body that is no message of the protocol, in the protocol's own form.
+fn unreadable() -> Answer {
+    let error = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"the body is no JSON-RPC message"}}"#;
+    let mut answer = Response::new(Full::new(Bytes::from_static(error.as_bytes())).boxed());
+    *answer.status_mut() = StatusCode::BAD_REQUEST;
+    answer.headers_mut().insert(header::CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
+    answer
 }
 
 fn refused(status: StatusCode, message: &'static str) -> Answer {

@@ -103,7 +103,7 @@ fn parse(text: &str) -> Result<BTreeMap<String, Node>, String> {
         return Ok(BTreeMap::new());
     }
     let mut fields: BTreeMap<String, Node> =
-        serde_saphyr::from_str(text).map_err(|error| first_line(&error.to_string()))?;
+        serde_saphyr::from_str(text).map_err(|error| crate::config::yaml_problem(&error))?;
     if let Ok(Texts { metadata: Some(texts) }) = serde_saphyr::from_str::<Texts>(text) {
         let map = texts.into_iter().map(|(key, text)| (key, Node::Text(text))).collect();
         fields.insert("metadata".to_owned(), Node::Map(map));
@@ -112,10 +112,6 @@ fn parse(text: &str) -> Result<BTreeMap<String, Node>, String> {
         fields.insert("name".to_owned(), Node::Text(name));
     }
     Ok(fields)
-}
-
-fn first_line(message: &str) -> String {
-    message.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()
 }
 
 /// The same text with every unquoted scalar at the top put into quotes.

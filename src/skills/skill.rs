@@ -6,6 +6,7 @@
 use std::{
     collections::BTreeMap,
     fs,
+    io::Read,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -125,12 +126,15 @@ pub fn read(folder: &Path) -> (Option<Skill>, Vec<Finding>) {
             return unusable(format!("SKILL.md is larger than {} KiB", MAX_FILE_BYTES / 1024));
         }
         Ok(_) => {}
-        Err(error) => return unusable(format!("SKILL.md can not be read: {}", error.kind())),
+        Err(error) => return unusable(format!("SKILL.md can not be read: {}", crate::system_error::words(&error))),
     }
-    match fs::read(&file).map(String::from_utf8) {
+    let mut bytes = Vec::new();
+    // The size that was looked at may not be the size that is read.
+    let read = fs::File::open(&file).and_then(|file| file.take(MAX_FILE_BYTES).read_to_end(&mut bytes));
+    match read.map(|_| String::from_utf8(bytes)) {
         Ok(Ok(text)) => parse(folder, &text),
         Ok(Err(_)) => unusable("SKILL.md is not UTF-8 text".to_owned()),
-        Err(error) => unusable(format!("SKILL.md can not be read: {}", error.kind())),
+        Err(error) => unusable(format!("SKILL.md can not be read: {}", crate::system_error::words(&error))),
     }
 }
 

@@ -63,6 +63,16 @@ impl SkillSet {
         self.skills.binary_search_by(|skill| (*skill.slug).cmp(slug)).ok().map(|at| &self.skills[at])
     }
 
+    /// The folders with a SKILL.md that is no skill, each with the first reason.
+    pub fn unusable(&self) -> impl Iterator<Item = &(PathBuf, Finding)> {
+        let used = |folder: &Path| self.skills.iter().any(|skill| skill.folder == folder);
+        let mut last: Option<&Path> = None;
+        self.findings.iter().filter(move |(folder, finding)| {
+            let first = last.replace(folder) != Some(folder);
+            first && finding.check != "shadowed" && finding.severity == Severity::Error && !used(folder)
+        })
+    }
+
     /// What reading found, by folder.
     pub fn findings(&self) -> &[(PathBuf, Finding)] {
         &self.findings
@@ -108,13 +118,15 @@ impl SkillStore {
     pub fn refresh(&self) -> Arc<SkillSet> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let mut found = Vec::new();
+        let mut left_out = None;
         for folder in &self.folders {
             let before = found.len();
-            collect(&folder.path, 0, &mut found);
+            if !collect(&folder.path, &mut Vec::new(), &mut found) {
+                left_out.get_or_insert_with(|| folder.path.clone());
+            }
             found[before..].sort();
             found.dedup();
         }
-        found.truncate(MAX_SKILLS);
         let mut changed = found.len() != state.read.len();
         let mut read = BTreeMap::new();
         for folder in &found {
@@ -134,6 +146,10 @@ impl SkillStore {
                     set.add(skill.clone());
                 }
             }
+            set.findings.extend(left_out.map(|folder| {
+                let message = format!("there are more than {MAX_SKILLS} skills; the rest is left out");
+                (folder, Finding::new(Severity::Error, "count", message))
+            }));
             set.skills.sort_by(|a, b| a.slug.cmp(&b.slug));
             state.set = Arc::new(set);
         }
@@ -160,26 +176,32 @@ impl SkillStore {
     }
 }
 
-/// The folders with a SKILL.md at or below one.
-fn collect(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) {
-    if found.len() >= MAX_SKILLS {
-        return;
-    }
+/// The folders with a SKILL.md at or below one; `false` when there are too many. `above` are the real folders on the way: a
+/// link to one of them leads nowhere new.
+fn collect(folder: &Path, above: &mut Vec<PathBuf>, found: &mut Vec<PathBuf>) -> bool {
     if skill::skill_file(folder).is_some() {
+        if found.len() >= MAX_SKILLS {
+            return false;
+        }
         found.push(folder.to_path_buf());
-        return;
+        return true;
     }
-    if depth >= MAX_DEPTH {
-        return;
+    let Ok(real) = fs::canonicalize(folder) else { return true };
+    if above.len() > MAX_DEPTH || above.contains(&real) {
+        return true;
     }
+    above.push(real);
+    let mut all = true;
     for entry in fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok) {
         let name = entry.file_name();
         let name = name.to_string_lossy();
         let path = entry.path();
-        if !name.starts_with('.') && name != "node_modules" && path.is_dir() {
-            collect(&path, depth + 1, found);
+        if all && !name.starts_with('.') && name != "node_modules" && path.is_dir() {
+            all = collect(&path, above, found);
         }
     }
+    above.pop();
+    all
 }
 
 fn stamp(folder: &Path) -> Stamp {

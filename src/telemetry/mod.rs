@@ -13,7 +13,7 @@ pub use event::{
     SkillEvent, SourceCount, row_schema,
 };
 pub use redact::{REDACTED, Redactor};
-pub use session_log::{LogSettings, SessionLog, list_sessions, read_row_file, read_rows};
+pub use session_log::{LogLossSink, LogSettings, SessionLog, list_sessions, read_row_file, read_rows};
 pub use tokens::count_tokens;
 
 pub(crate) use clock_text::utc_now;

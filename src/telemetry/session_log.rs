@@ -30,12 +30,16 @@ pub struct LogSettings {
     pub retention_days: u32,
 }
 
+/// Hears why rows of a log can not be written; once a log, at the first row that is lost.
+pub type LogLossSink = Arc<dyn Fn(&str) + Send + Sync>;
+
 /// The log of one session.
-#[derive(Debug)]
 pub struct SessionLog {
     settings: LogSettings,
     session: Arc<str>,
     redactor: Arc<Redactor>,
+    /// Who is told when rows are lost: a log that nobody knows to be missing is worse than none.
+    on_loss: Option<LogLossSink>,
     /// Held for one write: rows of parallel calls must not mix.
     state: Mutex<State>,
 }
@@ -48,6 +52,8 @@ struct State {
     lost_reason: String,
     /// The last write may have left half a row.
     torn: bool,
+    /// Whether somebody has been told that rows are being lost.
+    told: bool,
 }
 
 /// Ending of a log file's name.
@@ -58,7 +64,14 @@ const RETENTION_STAMP: &str = ".retention";
 impl SessionLog {
     /// A log; nothing is touched before its first row.
     pub fn new(settings: LogSettings, session: Arc<str>, redactor: Arc<Redactor>) -> Self {
-        Self { settings, session, redactor, state: Mutex::default() }
+        Self { settings, session, redactor, on_loss: None, state: Mutex::default() }
+    }
+
+    /// With somebody who is told, once, that rows are lost.
+    #[must_use]
+    pub fn on_loss(mut self, hear: Option<LogLossSink>) -> Self {
+        self.on_loss = hear;
+        self
     }
 
     /// Writes a row. A failure is remembered and told by the next row that can be written.
@@ -72,7 +85,12 @@ impl SessionLog {
         }
         if let Err(error) = self.append(&mut state, event) {
             state.lost += 1;
-            state.lost_reason = error.kind().to_string();
+            state.lost_reason = crate::system_error::words(&error);
+            if !std::mem::replace(&mut state.told, true)
+                && let Some(hear) = &self.on_loss
+            {
+                hear(&state.lost_reason);
+            }
         }
     }
 
@@ -124,6 +142,12 @@ impl SessionLog {
             remove_old(dir, Duration::from_hours(u64::from(self.settings.retention_days) * 24));
         }
         OpenOptions::new().append(true).create(true).mode(0o600).open(self.path())
+    }
+}
+
+impl std::fmt::Debug for SessionLog {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SessionLog").field("path", &self.path()).finish_non_exhaustive()
     }
 }
 

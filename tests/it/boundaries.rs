@@ -32,6 +32,13 @@ const BOUNDARIES: &[Boundary] = &[
         allowed: &["src/config/", "src/worker/zygote.rs", "runtime-snapshot/build.rs"],
     },
     Boundary {
+        // A full disk or a closed pipe is an error there, and a panic everywhere else.
+        what: "stdout",
+        words: &["println!", "print!", "io::stdout"],
+        // Completions go out whole, a protocol has its own stream, and cargo talks to a build script that way.
+        allowed: &["src/cli/printer.rs", "src/cli/completions.rs", "src/serve/stdio.rs", "runtime-snapshot/build.rs"],
+    },
+    Boundary {
         what: "starting processes",
         words: &[
             "Command::new",

@@ -124,7 +124,7 @@ fn what_can_not_be_used_is_named_with_its_place() {
     let catalog = folder.path().join("catalog.json");
     fs::write(&catalog, "{ \"tools\": [{ \"name\": \"x\" }] }").unwrap();
     for (arguments, words) in [
-        (vec!["no-such-file.js"], vec!["no-such-file.js", "No such file"]),
+        (vec!["no-such-file.js"], vec!["no-such-file.js", "no such file"]),
         (vec![binary.to_str().unwrap()], vec!["binary.js", "not UTF-8", "line 2, column 10"]),
         (vec!["--catalog", catalog.to_str().unwrap(), "-e", "1"], vec!["catalog.json", "behaviour"]),
         (vec![], vec!["FILE"]),

@@ -91,7 +91,7 @@ async fn a_command_gets_the_call_as_json_and_answers_in_any_form() {
     for (tool, code, message) in [
         ("mcp", ToolErrorCode::ToolError, "no"),
         ("fails", ToolErrorCode::ToolError, "no such word"),
-        ("gone", ToolErrorCode::ToolUnavailable, "not-there can not be run: entity not found"),
+        ("gone", ToolErrorCode::ToolUnavailable, "not-there can not be run: there is no such program"),
     ] {
         let error = call(&session, tool, json!({})).await.unwrap_err();
         assert_eq!((error.code, error.message.as_str()), (code, message));

@@ -37,7 +37,7 @@ impl Answer {
 }
 
 /// Posts a message with these headers beside the usual ones.
-pub(crate) fn post(url: &str, headers: &[(&str, &str)], message: &Value) -> Answer {
+pub(crate) fn post(url: &str, headers: &[(&str, &str)], message: &impl std::fmt::Display) -> Answer {
     let address = url.strip_prefix("http://").unwrap().split('/').next().unwrap();
     let body = message.to_string();
     let mut head = format!(
@@ -120,6 +120,21 @@ fn a_request_without_the_right_token_host_and_origin_gets_nowhere() {
     let plain = Bench::new(&json!({ "mcpServers": {} }));
     let plain = plain.http(&[]);
     assert_eq!(post(&plain.url, &[("Origin", "https://evil.example.com")], &first).status, 403, "without a token too");
+}
+
+#[test]
+fn a_body_that_is_no_message_is_answered_as_the_protocol_says() {
+    let bench = Bench::new(&json!({ "mcpServers": {} }));
+    let server = bench.http(&[]);
+    for body in ["{not json", "[]", "\"text\"", "{\"jsonrpc\": \"2.0\"}"] {
+        let answer = post(&server.url, &[], &body);
+        let error: Value = serde_json::from_str(&answer.body).unwrap_or_else(|_| panic!("{body}: {}", answer.body));
+        assert_eq!(
+            (answer.status, &error["id"], &error["error"]["code"]),
+            (400, &Value::Null, &json!(-32700)),
+            "{body}"
+        );
+    }
 }
 
 #[test]

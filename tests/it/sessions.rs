@@ -1,6 +1,12 @@
 //! The session log: what it answers, and what it never holds.
 
-use std::{fs, os::unix::fs::PermissionsExt, path::Path, time::Duration};
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use serde_json::{Value, json};
 use toolbridge::{
@@ -118,9 +124,13 @@ async fn rows_that_can_not_be_written_are_counted_and_told() {
     let place = tempfile::tempdir().unwrap();
     let dir = place.path().join("logs");
     fs::write(&dir, "in the way").unwrap();
-    let session = logged(&dir).tool(echo("e", anything())).build().unwrap().session(Scope::default()).unwrap();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let hear = told.clone();
+    let host = logged(&dir).on_log_loss(Arc::new(move |reason: &str| hear.lock().unwrap().push(reason.to_owned())));
+    let session = host.tool(echo("e", anything())).build().unwrap().session(Scope::default()).unwrap();
     assert!(call(&session, "e", json!({})).await.is_ok(), "a log that can not be written does not stop the work");
     assert_eq!(session.lost_log_rows(), 2);
+    assert_eq!(*told.lock().unwrap(), ["file exists"], "once, and why");
     fs::remove_file(&dir).unwrap();
     call(&session, "e", json!({})).await.unwrap();
     let rows = rows(&dir, session.id());

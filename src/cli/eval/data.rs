@@ -92,7 +92,7 @@ impl Set {
 
 fn read_lines<T: serde::de::DeserializeOwned>(file: &Path) -> Result<Vec<T>, CliError> {
     let input = |problem: String| CliError::Input { file: file.display().to_string(), problem };
-    let text = fs::read_to_string(file).map_err(|error| input(error.to_string()))?;
+    let text = fs::read_to_string(file).map_err(|error| input(crate::system_error::words(&error)))?;
     text.lines()
         .zip(1..)
         .filter(|(line, _)| !line.trim().is_empty())

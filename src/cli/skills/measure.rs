@@ -29,6 +29,11 @@ pub(super) fn run(args: &MeasureArgs) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// A saving in words; a list can be larger than very short bodies.
+fn saved(pct: f64) -> String {
+    if pct < 0.0 { format!("{:.1} % more", -pct) } else { format!("{pct:.1} % less") }
+}
+
 fn text(measured: &Measured) -> String {
     let m = measured;
     let mut out = String::new();
@@ -40,8 +45,10 @@ fn text(measured: &Measured) -> String {
     );
     let _ = writeln!(
         out,
-        "metadata          {} tokens against {} of bodies: {:.1} % less",
-        m.metadata_tokens, m.body_tokens, m.metadata_saving_pct
+        "metadata          {} tokens against {} of bodies: {}",
+        m.metadata_tokens,
+        m.body_tokens,
+        saved(m.metadata_saving_pct)
     );
     let _ = writeln!(
         out,
@@ -53,8 +60,12 @@ fn text(measured: &Measured) -> String {
     );
     let _ = writeln!(
         out,
-        "base registry     {} tools, {} tokens against {} tools, {} tokens with every skill: {:.1} % less",
-        m.base_tools, m.base_tokens, m.expanded_tools, m.expanded_tokens, m.base_saving_pct
+        "base registry     {} tools, {} tokens against {} tools, {} tokens with every skill: {}",
+        m.base_tools,
+        m.base_tokens,
+        m.expanded_tools,
+        m.expanded_tokens,
+        saved(m.base_saving_pct)
     );
     let same = if m.stable_over_20_turns { "byte-identical" } else { "CHANGED" };
     let _ = writeln!(out, "20 turns no load  {same}");

@@ -157,8 +157,13 @@ fn list(world: &World<'_>, json: bool) -> Result<ExitCode, CliError> {
         printer::lines(&format!("{:<24} {state:<9}{opens}{trust}{why}\n", text("skill")))?;
     }
     let set = world.skills.store.current();
-    for (folder, Finding { message, .. }) in set.findings().iter().filter(|(_, finding)| finding.check == "shadowed") {
+    for (folder, Finding { message, .. }) in
+        set.findings().iter().filter(|(_, finding)| finding.check == "shadowed" || finding.check == "count")
+    {
         printer::note(&format!("{}: {message}", folder.display()));
+    }
+    for (folder, Finding { message, .. }) in set.unusable() {
+        printer::warn(&format!("{} is no skill that can be used: {message}", folder.display()));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -166,8 +171,7 @@ fn list(world: &World<'_>, json: bool) -> Result<ExitCode, CliError> {
 fn show(world: &World<'_>, slug: &str, json: bool) -> Result<ExitCode, CliError> {
     let set = world.skills.store.current();
     let Some(skill) = set.get(slug) else {
-        let known: Vec<&str> = set.skills().iter().map(|skill| &*skill.slug).take(20).collect();
-        return Err(CliError::Usage(format!("there is no skill \"{slug}\"; there are {}", known.join(", "))));
+        return Err(absent(&set, slug));
     };
     let doors = world.skills.doors(skill);
     let tools: Vec<&str> = world
@@ -188,9 +192,24 @@ fn show(world: &World<'_>, slug: &str, json: bool) -> Result<ExitCode, CliError>
         return Ok(ExitCode::SUCCESS);
     }
     printer::note(&format!("{} {} in {}", skill.slug, skill.version, skill.folder.display()));
-    printer::note(&format!("opens {} ({} tools)", skill.profiles.join(", "), tools.len()));
+    printer::note(&if skill.profiles.is_empty() {
+        "opens no profile".to_owned()
+    } else {
+        format!("opens {} ({} tools)", skill.profiles.join(", "), tools.len())
+    });
     printer::lines(&format!("{}\n\n{}\n", skill.description, skill.body))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Why a skill is not there: its file can not be used, or there is none.
+fn absent(set: &SkillSet, slug: &str) -> CliError {
+    let named = |folder: &std::path::Path| folder.file_name().is_some_and(|name| name == slug);
+    if let Some((folder, finding)) = set.unusable().find(|(folder, _)| named(folder)) {
+        return CliError::Input { file: folder.display().to_string(), problem: finding.message.clone() };
+    }
+    let known: Vec<&str> = set.skills().iter().map(|skill| &*skill.slug).take(20).collect();
+    let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+    CliError::Usage(format!("there is no skill \"{slug}\"; there are {known}"))
 }
 
 fn trust(args: &HostArgs, slug: &str) -> Result<ExitCode, CliError> {
@@ -200,7 +219,7 @@ fn trust(args: &HostArgs, slug: &str) -> Result<ExitCode, CliError> {
     }
     let settings = loaded.settings.skills;
     let set = SkillStore::new(settings.folders, settings.approved).current();
-    let found = set.get(slug).ok_or_else(|| CliError::Usage(format!("there is no skill \"{slug}\"")))?;
+    let found = set.get(slug).ok_or_else(|| absent(&set, slug))?;
     if found.trusted {
         printer::note(&format!("{slug} is trusted already"));
         return Ok(ExitCode::SUCCESS);

@@ -31,10 +31,8 @@ pub(crate) struct TraceArgs {
 pub(super) fn run(args: &TraceArgs) -> Result<ExitCode, CliError> {
     let settings = config::load(&LoadOptions::of_process().file(args.config.clone()))?.settings;
     let dir = settings.log.dir.ok_or_else(|| CliError::Usage("no session log is configured (log.dir)".to_owned()))?;
-    let (rows, unreadable) = read_rows(&dir, &args.session).map_err(|error| CliError::Input {
-        file: args.session.clone(),
-        problem: format!("no log of this session can be read: {}", error.kind()),
-    })?;
+    let (rows, unreadable) =
+        read_rows(&dir, &args.session).map_err(|error| crate::cli::sessions::unreadable_log(&args.session, &error))?;
     let set = SkillStore::new(settings.skills.folders, settings.skills.approved).current();
     let turns = trace(&rows, set.skills());
     if args.json {

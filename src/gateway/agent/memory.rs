@@ -90,7 +90,7 @@ pub struct Memory {
 impl Memory {
     /// Opens the file, and makes it when there is none.
     pub fn open(file: &Path) -> Result<Self, MemoryError> {
-        let io = |error: std::io::Error| MemoryError(error.kind().to_string());
+        let io = |error: std::io::Error| MemoryError(crate::system_error::words(&error));
         if let Some(folder) = file.parent() {
             DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(io)?;
         }

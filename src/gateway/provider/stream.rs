@@ -75,8 +75,7 @@ impl EventStream {
             if data.len() > MAX_EVENT_BYTES {
                 return Err(ProviderError::malformed(&name(), "an event is too large"));
             }
-            let event: Value =
-                crate::protocol::read_json(data.as_bytes())
+            let event: Value = crate::protocol::read_json(data.as_bytes())
                 .map_err(|_| ProviderError::malformed(&name(), "an event is not JSON"))?;
             let kind = event.get("type").and_then(Value::as_str);
             if kind == Some("error") || (kind.is_none() && is_error(&event)) {

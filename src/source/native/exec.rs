@@ -23,8 +23,9 @@ pub(super) fn exec(root: &Root, env: &BTreeMap<String, Secret>) -> Work {
         let stdin = text_argument(&args, "stdin").as_bytes().to_vec();
         Box::pin(async move {
             let finished = line.run(stdin, MAX_OUTPUT_BYTES, MAX_OUTPUT_BYTES).await;
-            let finished =
-                finished.map_err(|error| failed(format!("the command could not be run: {}", error.kind())))?;
+            let finished = finished.map_err(|error| {
+                failed(format!("the command could not be run: {}", crate::system_error::words_of_start(&error)))
+            })?;
             let (stdout, stderr) = (text(&finished.stdout), text(&finished.stderr));
             Ok(json!({ "exitCode": finished.status.code(), "stdout": stdout, "stderr": stderr }).into())
         })

@@ -185,7 +185,7 @@ fn of_errno(path: &str, error: Errno) -> ToolError {
 }
 
 pub(super) fn of_io(path: &str, error: &io::Error) -> ToolError {
-    failed(format!("{}: {}", shown(path), error.kind()))
+    failed(format!("{}: {}", shown(path), crate::system_error::words(error)))
 }
 
 pub(super) fn shown(path: &str) -> String {

@@ -67,14 +67,14 @@ impl Invoke for CommandInvoke {
             let finished = command.run(input, MAX_ANSWER_BYTES, MAX_STDERR_BYTES).await.map_err(|error| {
                 ToolError::new(
                     ToolErrorCode::ToolUnavailable,
-                    format!("{} can not be run: {}", command.name(), error.kind()),
+                    format!("{} can not be run: {}", command.name(), crate::system_error::words_of_start(&error)),
                 )
             })?;
             if !finished.status.success() {
                 let complaint = String::from_utf8_lossy(&finished.stderr.bytes).trim().to_owned();
                 let name = command.name();
                 return Err(failed(if complaint.is_empty() {
-                    format!("{name} ended with {}", finished.status)
+                    format!("{name} {}", crate::system_error::words_of_end(finished.status))
                 } else {
                     complaint
                 }));

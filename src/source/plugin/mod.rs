@@ -177,7 +177,7 @@ fn plugin_folders(path: &Path) -> Vec<PathBuf> {
 }
 
 fn read_manifest(path: &Path) -> Result<PluginManifest<Value>, String> {
-    let unreadable = |error: io::Error| format!("{MANIFEST} can not be read: {}", error.kind());
+    let unreadable = |error: io::Error| format!("{MANIFEST} can not be read: {}", crate::system_error::words(&error));
     if fs::metadata(path).map_err(unreadable)?.len() > MAX_MANIFEST_BYTES {
         return Err(format!("{MANIFEST} is larger than {MAX_MANIFEST_BYTES} bytes"));
     }

@@ -114,3 +114,30 @@ fn a_state_that_is_not_one_of_the_three_is_an_error_that_names_them() {
     let error = config::load(&LoadOptions::new(folder.path(), environment).file(Some(file))).unwrap_err().to_string();
     assert!(error.contains("unknown value `auto`") && error.contains("available"), "{error}");
 }
+
+#[test]
+fn a_file_that_is_no_skill_is_named_where_skills_are_listed_and_a_link_to_where_one_came_from_leads_nowhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let skills = folder.path().join("skills");
+    for (slug, text) in [
+        ("good", "---\nname: good\ndescription: Good. Use when good. Do not use when bad.\n---\nBe good.\n"),
+        ("open", "---\nname: open\ndescription: x\n"),
+        ("twice", "---\nname: twice\nname: two\ndescription: x\n---\nx\n"),
+    ] {
+        std::fs::create_dir_all(skills.join(slug)).unwrap();
+        std::fs::write(skills.join(slug).join("SKILL.md"), text).unwrap();
+    }
+    std::os::unix::fs::symlink(".", skills.join("again")).unwrap();
+    std::os::unix::fs::symlink("../skills", skills.join("and-again")).unwrap();
+    std::fs::write(folder.path().join("toolbridge.json5"), "{ skills: { paths: ['./skills'] } }").unwrap();
+    let run = |args: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_toolbridge"));
+        command.args(args).args(["--config", "toolbridge.json5"]).current_dir(folder.path()).env("HOME", folder.path());
+        let output = command.output().unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        String::from_utf8(text).unwrap().replace(folder.path().to_str().unwrap(), "[folder]")
+    };
+    insta::assert_snapshot!(run(&["skills", "list"]));
+    insta::assert_snapshot!(run(&["skills", "show", "open"]));
+    insta::assert_snapshot!(run(&["skills", "show", "nope"]));
+}
