@@ -127,27 +127,34 @@ async fn overhead(client: &reqwest::Client) -> Value {
     let (straight, through) = (provider.url(), gateway.url.clone());
     let mut figures = Vec::new();
     let mut declared = question("mock", false, "Say something short.");
-    let tools = (0..TOOLS).map(tool).map(|(name, description, parameters)| {
-        let function =
-            json!({ "name": format!("bench__{name}"), "description": description, "parameters": parameters });
-        json!({ "type": "function", "function": function })
-    });
-    declared["tools"] = tools.collect();
+    let tools = |prefix: &str| -> Vec<Value> {
+        let tools = (0..TOOLS).map(tool).map(|(name, description, parameters)| {
+            let name = format!("{prefix}__{name}");
+            let function = json!({ "name": name, "description": description, "parameters": parameters });
+            json!({ "type": "function", "function": function })
+        });
+        tools.collect()
+    };
+    declared["tools"] = tools("bench").into();
+    let mut brought = declared.clone();
+    brought["tools"] = tools("own").into();
+    let mut both = declared.clone();
+    both["tools"] = tools("own").into_iter().chain(tools("bench")).collect();
     println!("{:<44} {:>10} {:>10} {:>14} {:>10}", "request", "p50 µs", "p99 µs", "added p50 µs", "CPU µs");
     for stream in [false, true] {
         let plain = |model: &str| question(model, stream, "Say something short.");
-        declared["stream"] = stream.into();
+        for body in [&mut declared, &mut brought, &mut both] {
+            body["stream"] = stream.into();
+        }
+        brought["model"] = "mock:direct".into();
         // Each way through comes behind the same request sent straight.
         let ways = [
             ("straight", &straight, plain("mock")),
             ("mode code", &through, plain("mock:code")),
             ("straight, 200 tools", &straight, declared.clone()),
             ("mode direct, 200 tools", &through, plain("mock:direct")),
-            ("mode direct, 200 tools of a client", &through, {
-                let mut brought = declared.clone();
-                brought["model"] = "mock:direct".into();
-                brought
-            }),
+            ("straight, 400 tools", &straight, both.clone()),
+            ("mode direct, 200 tools and a client's 200", &through, brought.clone()),
         ];
         let ways = ways.map(|(name, base, body)| (name, base, Bytes::from(body.to_string())));
         let mut taken: Vec<Vec<Duration>> = vec![Vec::with_capacity(REQUESTS); ways.len()];

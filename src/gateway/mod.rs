@@ -2,9 +2,9 @@
 //!
 //! [`provider`] is the client of whoever has the models; [`turn`] is what a model is offered and what its calls do. Both know
 //! nothing of HTTP servers, and the agent loop ([`agent`]) uses them as the routes do. [`Gateway`] is the server: `server.rs`
-//! decides who may ask, `api/` reads and writes the two APIs, `engine.rs` is the loop of hidden turns, `ask.rs` one request to
-//! the provider, `conversation.rs` with `store.rs` what belongs between the requests of a conversation, and `approvals/` asks
-//! people.
+//! and `door.rs` decide who may ask, `api/` reads and writes the two APIs, `engine.rs` is the loop of hidden turns, `ask.rs`
+//! one request to the provider, `conversation.rs` with `store.rs` what belongs between the requests of a conversation, and
+//! `approvals/` asks people.
 
 pub mod agent;
 mod api;
@@ -12,6 +12,7 @@ mod approvals;
 mod ask;
 mod body;
 mod conversation;
+mod door;
 mod engine;
 mod metrics;
 mod model_name;

@@ -51,6 +51,7 @@ use super::{
     api::Api,
     approvals::{Approvals, Asker, Stream, routes as approvals},
     body,
+    door::{Door, protection, too_many_connections},
     engine::{Job, Piece},
     metrics::Metrics,
     model_name::ModelName,
@@ -65,7 +66,7 @@ use super::{
 use crate::{
     ListenError,
     host::{Host, Session},
-    listen::{self, Protection},
+    listen,
     skills::{SkillState, SkillStates},
     source::SourceState,
 };
@@ -199,54 +200,6 @@ impl Gateway {
                 }
             }))
             .with_state(self.0.clone())
-    }
-}
-
-fn protection(options: &GatewayOptions) -> Protection {
-    if options.settings.keys.is_empty() { Protection::ThisMachine(None) } else { Protection::Keys }
-}
-
-/// The answer to a connection that is one too many.
-fn too_many_connections(max: usize) -> Bytes {
-    let message = format!("there are {max} connections already (gateway.maxConnections); try again in a moment");
-    let body = Problem::new(503, "server_error", "too_many_connections", message).body().to_string();
-    Bytes::from(format!(
-        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\nconnection: close\r\n\
-         content-length: {}\r\n\r\n{body}",
-        body.len()
-    ))
-}
-
-/// By which names we are addressed, and from which pages.
-struct Door {
-    hosts: Vec<String>,
-    origins: Vec<String>,
-}
-
-impl Door {
-    fn new(options: &GatewayOptions, address: SocketAddr) -> Self {
-        let mut hosts = listen::own_hosts(address);
-        hosts.extend(options.settings.hosts.iter().map(|host| host.to_lowercase()));
-        let origins = options.settings.origins.iter().map(|origin| origin.to_lowercase());
-        let origins = listen::own_origins(address).into_iter().chain(origins);
-        Self { hosts, origins: origins.collect() }
-    }
-
-    fn refuses(&self, headers: &HeaderMap) -> Option<Problem> {
-        let refused = |code: &str, message: &str| Some(Problem::new(403, "invalid_request_error", code, message));
-        let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default().to_lowercase();
-        let name = match host.rsplit_once(':') {
-            Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
-            _ => &host,
-        };
-        if !self.hosts.iter().any(|known| known == name) {
-            return refused("host_not_allowed", "this gateway does not answer to that Host; see gateway.hosts");
-        }
-        let origin = headers.get(header::ORIGIN)?.to_str().unwrap_or_default().to_lowercase();
-        if self.origins.contains(&origin) {
-            return None;
-        }
-        refused("origin_not_allowed", "pages of that origin may not use this gateway; see gateway.origins")
     }
 }
 

@@ -168,7 +168,9 @@ impl Api {
             options.as_ref().and_then(|options| options.get("include_usage")).and_then(Value::as_bool).unwrap_or(false);
         let given_tools = rest.shift_remove("tools").filter(|tools| !tools.is_null());
         let given_choice = rest.shift_remove("tool_choice").filter(|choice| !choice.is_null());
-        let (client_tools, foreign_tools) = self.tools(given_tools.as_ref())?;
+        // Only this interface shows a client its tools again.
+        let shown_tools = given_tools.as_ref().filter(|_| self == Self::Responses).cloned();
+        let (client_tools, foreign_tools) = self.tools(given_tools)?;
         let choice = self.choice(given_choice.as_ref())?;
         let items = match self {
             Self::Chat => chat::messages(&mut rest)?,
@@ -184,37 +186,36 @@ impl Api {
             client_tools,
             foreign_tools,
             choice,
-            given_tools,
+            given_tools: shown_tools,
             given_choice,
         })
     }
 
-    fn tools(self, given: Option<&Value>) -> Result<(Vec<ClientTool>, Vec<Value>), Problem> {
-        let (mut client, mut foreign, mut names) = (Vec::<ClientTool>::new(), Vec::new(), HashSet::new());
+    fn tools(self, given: Option<Value>) -> Result<(Vec<ClientTool>, Vec<Value>), Problem> {
+        let (mut client, mut foreign, mut names) = (Vec::<ClientTool>::new(), Vec::new(), HashSet::<String>::new());
         let given = match given {
             None => return Ok((client, foreign)),
             Some(Value::Array(given)) => given,
             Some(_) => return Err(Problem::invalid("tools", "tools must be a list")),
         };
-        for (index, tool) in given.iter().enumerate() {
+        for (index, mut tool) in given.into_iter().enumerate() {
             if tool.get("type").and_then(Value::as_str).is_some_and(|kind| kind != "function") {
-                foreign.push(tool.clone());
+                foreign.push(tool);
                 continue;
             }
-            let (function, inside) = match tool.get("function").filter(|_| self == Self::Chat) {
-                Some(function) => (function, ".function"),
-                None => (tool, ""),
-            };
+            let nested = if self == Self::Chat { tool.get_mut("function").map(Value::take) } else { None };
+            let (mut function, inside) = nested.map_or((tool, ""), |function| (function, ".function"));
             let place = |key: &str| format!("tools[{index}]{inside}.{key}");
             let name = function.get("name").and_then(Value::as_str).filter(|name| !name.is_empty());
             let Some(name) = name else {
                 return Err(Problem::invalid(&format!("tools[{index}]"), "a function tool needs a name"));
             };
-            if !names.insert(name) {
+            if !names.insert(name.to_owned()) {
                 let shown: String = name.chars().take(100).collect();
                 return Err(Problem::invalid(&format!("tools[{index}]"), format!("two tools are called \"{shown}\"")));
             }
-            let given = |key: &str| function.get(key).filter(|value| !value.is_null());
+            let name = name.to_owned();
+            let mut given = |key: &str| function.get_mut(key).map(Value::take).filter(|value| !value.is_null());
             let wrong = |key: &str, value: &Value, wanted: &str| {
                 Problem::invalid(
                     &place(key),
@@ -223,25 +224,25 @@ impl Api {
             };
             let description = match given("description") {
                 None => String::new(),
-                Some(Value::String(description)) => description.clone(),
-                Some(other) => return Err(wrong("description", other, "text")),
+                Some(Value::String(description)) => description,
+                Some(other) => return Err(wrong("description", &other, "text")),
             };
             let strict = match given("strict") {
                 None => None,
-                Some(Value::Bool(strict)) => Some(*strict),
-                Some(other) => return Err(wrong("strict", other, "true or false")),
+                Some(Value::Bool(strict)) => Some(strict),
+                Some(other) => return Err(wrong("strict", &other, "true or false")),
             };
             let parameters = match given("parameters") {
                 None => Schema::from(json!({ "type": "object", "properties": {} })),
-                Some(parameters @ Value::Object(_)) => Schema::from(parameters.clone()),
-                Some(other) => return Err(wrong("parameters", other, "a JSON Schema, an object,")),
+                Some(parameters @ Value::Object(_)) => Schema::from(parameters),
+                Some(other) => return Err(wrong("parameters", &other, "a JSON Schema, an object,")),
             };
             // In the catalog it would be set aside, and the client not know why nobody calls it.
             if let Some(fault) = parameters.fault() {
                 let message = format!("{} can not be used: {fault}", place("parameters"));
                 return Err(Problem::invalid(&place("parameters"), message));
             }
-            client.push(ClientTool { name: name.to_owned(), description, parameters, strict });
+            client.push(ClientTool { name, description, parameters, strict });
         }
         Ok((client, foreign))
     }
