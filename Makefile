@@ -18,6 +18,7 @@ test: setup ## every test
 
 bench: setup ## the measurements, with peers beside them
 	$(CARGO) bench --locked
+	@scripts/hot-functions --check
 	@if [ -d $(RETRIEVAL_DATA) ]; then $(CARGO) run --quiet --release --locked -- eval retrieval $(RETRIEVAL_DATA)/*; fi
 
 check: tools v8 ## formatting, lints and documentation, each warning an error

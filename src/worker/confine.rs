@@ -49,6 +49,10 @@ impl Confinement {
                 (Resource::RLIMIT_MSGQUEUE, 0),
                 (Resource::RLIMIT_SIGPENDING, 0),
             ];
+            for (resource, most) in &mut limits {
+                // A limit that is lower already stays.
+                *most = getrlimit(*resource).map_or(*most, |(_, hard)| hard.min(*most));
+            }
             report.hold(Layer::ResourceLimits);
         } else {
             report.miss(Layer::ResourceLimits, OMITTED);
@@ -82,9 +86,6 @@ impl Confinement {
     /// Puts the layers up. From here on the process can compute and speak to its channel, and nothing else.
     pub(super) fn apply(self) -> Result<(), String> {
         for (resource, most) in self.limits {
-            // A limit that is lower already stays.
-            let (_, hard) = getrlimit(resource).map_err(|error| error.to_string())?;
-            let most = most.min(hard);
             setrlimit(resource, most, most).map_err(|error| format!("{resource:?}: {error}"))?;
         }
         if let Some(ruleset) = self.landlock {

@@ -83,40 +83,27 @@ pub(super) fn on_enough_stack<R>(text: &str, parse: impl FnOnce() -> R) -> Optio
 
 /// At least as large as the depth of any tree that a parser can make of the text: every level takes a token of these.
 fn nesting_bound(text: &str) -> usize {
-    const KEYWORDS: [&str; 29] = [
-        "abstract",
-        "as",
-        "asserts",
-        "await",
-        "case",
-        "class",
-        "declare",
-        "delete",
-        "do",
-        "else",
-        "extends",
-        "for",
-        "if",
-        "implements",
-        "in",
-        "infer",
-        "instanceof",
-        "is",
-        "keyof",
-        "new",
-        "of",
-        "readonly",
-        "satisfies",
-        "typeof",
-        "unique",
-        "void",
-        "while",
-        "with",
-        "yield",
-    ];
-    let punctuation = text.bytes().filter(|byte| b"([{?!~+-=>:<*/%&|^`.,$@#".contains(byte)).count();
-    let words =
-        text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).filter(|word| KEYWORDS.contains(word)).count();
+    #[rustfmt::skip]
+    let is_punctuation = |byte: &u8| {
+        matches!(
+            byte,
+            b'(' | b'[' | b'{' | b'?' | b'!' | b'~' | b'+' | b'-' | b'=' | b'>' | b':' | b'<' | b'*' | b'/' | b'%' | b'&'
+            | b'|' | b'^' | b'`' | b'.' | b',' | b'$' | b'@' | b'#'
+        )
+    };
+    #[rustfmt::skip]
+    let is_keyword = |word: &&[u8]| {
+        matches!(
+            *word,
+            b"abstract" | b"as" | b"asserts" | b"await" | b"case" | b"class" | b"declare" | b"delete" | b"do"
+            | b"else" | b"extends" | b"for" | b"if" | b"implements" | b"in" | b"infer" | b"instanceof" | b"is"
+            | b"keyof" | b"new" | b"of" | b"readonly" | b"satisfies" | b"typeof" | b"unique" | b"void" | b"while"
+            | b"with" | b"yield"
+        )
+    };
+    let bytes = text.as_bytes();
+    let punctuation = bytes.iter().filter(|byte| is_punctuation(byte)).count();
+    let words = bytes.split(|byte| !(byte.is_ascii_alphanumeric() || *byte == b'_')).filter(is_keyword).count();
     punctuation + words
 }
 
