@@ -491,9 +491,13 @@ async fn model(State(shared): State<Arc<Shared>>, headers: HeaderMap, Path(wante
     let models = shared.providers.models();
     match models.iter().find(|(name, _)| *name == wanted) {
         Some((name, provider)) => Json(model_object(name, provider.name())).into_response(),
-        None => {
-            Problem::new(404, "invalid_request_error", "model_not_found", "no such model is configured").into_response()
-        }
+        None => Problem::new(
+            404,
+            "invalid_request_error",
+            "model_not_found",
+            "no such model is configured; GET /v1/models lists those that are",
+        )
+        .into_response(),
     }
 }
 

@@ -149,7 +149,7 @@ impl Api {
     /// Reads a request.
     pub(crate) fn read(self, body: &[u8]) -> Result<Incoming, Problem> {
         // What it says of a fault are types and places, never the text.
-        let body: Value = crate::protocol::read_json(body)
+        let body: Value = serde_json::from_slice(body)
             .map_err(|error| Problem::invalid("", format!("the body is no JSON that can be read: {error}")))?;
         let Value::Object(mut rest) = body else {
             return Err(Problem::invalid("", "the body is no JSON object"));
