@@ -101,10 +101,23 @@ fn reported(pointer: *mut u8) -> *mut u8 {
     pointer
 }
 
-/// Installs the way out. (The engine's callback for a heap that is nearly full is no use: it is also called when only a
+unsafe extern "C" {
+    /// `std::set_new_handler` of the C++ library that the engine is linked with.
+    #[link_name = "_ZSt15set_new_handlerPFvvE"]
+    fn set_new_handler(handler: extern "C" fn()) -> Option<extern "C" fn()>;
+}
+
+/// The engine's containers ask `operator new`, which calls this when there is nothing left, and aborts without it.
+extern "C" fn new_handler() {
+    out_of_memory()
+}
+
+/// Installs the ways out. (The engine's callback for a heap that is nearly full is no use: it is also called when only a
 /// buffer could not be had, which a program may catch.)
 pub(super) fn guard(isolate: &mut v8::Isolate) {
     isolate.set_oom_error_handler(out_of_memory_handler);
+    // SAFETY: the function takes any handler that does not return without having freed something; this one never returns.
+    unsafe { set_new_handler(new_handler) };
 }
 
 /// Isolate parameters with both caps: `max_heap_bytes` for objects, and for the contents of buffers what

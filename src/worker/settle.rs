@@ -102,6 +102,7 @@ fn one_query<'s>(
                 && let Some(names) = v8::json::stringify(scope, names)
                 && names.length() > 2
             {
+                message.truncate(message.trim_end_matches('.').len());
                 message.push_str("; ");
                 message.push_str(label);
                 message.push_str(": ");
