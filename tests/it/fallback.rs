@@ -78,7 +78,8 @@ fn mode_code_becomes_tools_before_anything_is_shown_and_says_why() {
         assert_eq!(answer(&answers, 3)["result"]["structuredContent"]["code"], "unknown_tool");
 
         let log = bench.path().join("log");
-        let session = std::fs::read_dir(&log).unwrap().next().unwrap().unwrap().path();
+        let mut files = std::fs::read_dir(&log).unwrap().map(|file| file.unwrap().path());
+        let session = files.find(|file| file.extension().is_some_and(|extension| extension == "jsonl")).unwrap();
         let (rows, _) = read_rows(&log, session.file_stem().unwrap().to_str().unwrap()).unwrap();
         let rows = rows.into_iter().map(|row| serde_json::to_value(row).unwrap());
         let mode = rows.into_iter().find(|row| row["event"] == "mode").expect("the choice is logged");
