@@ -8,7 +8,8 @@ use serde_json::Value;
 use super::{
     Ranking,
     store::{DocId, Store},
-    view::{SearchLimits, View, Visible},
+    view::{SearchLimits, View},
+    visible::Visible,
 };
 use crate::catalog::Tool;
 
@@ -123,6 +124,9 @@ impl Indexer {
                 store.remember_address(tool, doc);
                 docs[*at] = doc;
             }
+        }
+        if !missing.is_empty() {
+            shared.store.write().unwrap_or_else(PoisonError::into_inner).find_copies();
         }
         docs
     }

@@ -8,6 +8,7 @@
 
 mod analysis;
 mod answer;
+mod copies;
 mod indexer;
 mod query;
 mod rank;
@@ -15,6 +16,7 @@ mod ranking;
 mod store;
 mod typo;
 mod view;
+mod visible;
 mod words;
 
 pub use answer::{Hit, Hits, MAX_ANSWER_CHARS, SourceTools, fit};

@@ -12,7 +12,7 @@ use super::{
     analysis::{Splitter, TermId},
     query::{Concept, Query},
     store::{DocId, Posting, Store},
-    view::{Scope, Visible},
+    visible::{Members, Scope},
 };
 
 /// Sentences that are told apart; those that follow count with the last.
@@ -105,7 +105,7 @@ pub(super) fn order(store: &Store, a: &Candidate, b: &Candidate) -> Ordering {
 /// One query over one view.
 pub(super) struct Ranker<'a> {
     pub(super) store: &'a Store,
-    pub(super) visible: &'a Visible,
+    pub(super) visible: &'a Members,
     pub(super) ranking: &'a Ranking,
 }
 
@@ -114,11 +114,21 @@ impl Ranker<'_> {
     fn frequency(&self, term: TermId) -> u32 {
         let postings = &self.store.postings[term as usize];
         let nothing_later = postings.last().is_none_or(|last| last.doc < self.visible.bound());
-        let (count, any) = if self.visible.is_whole() && nothing_later {
-            (postings.len() - self.store.listed[term as usize] as usize, !postings.is_empty())
-        } else {
-            let visible = || postings.iter().filter(|posting| self.visible.has(posting.doc));
-            (visible().filter(|posting| !posting.is_listed()).count(), visible().next().is_some())
+        let (count, any) = match self.visible.left_out() {
+            Some(left_out) if nothing_later => {
+                let (mut all, mut listed) = (postings.len(), self.store.listed[term as usize] as usize);
+                for doc in left_out {
+                    if let Ok(at) = postings.binary_search_by_key(doc, |posting| posting.doc) {
+                        all -= 1;
+                        listed -= usize::from(postings[at].is_listed());
+                    }
+                }
+                (all - listed, all > 0)
+            }
+            _ => {
+                let visible = || postings.iter().filter(|posting| self.visible.has(posting.doc));
+                (visible().filter(|posting| !posting.is_listed()).count(), visible().next().is_some())
+            }
         };
         u32::try_from(count.max(usize::from(any))).unwrap_or(u32::MAX)
     }

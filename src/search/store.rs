@@ -13,6 +13,7 @@ use serde_json::Value;
 use super::{
     Ranking,
     analysis::{Entry, Lexicon, Piece, Splitter, TermId},
+    copies::{Copies, Known, ToolWords},
 };
 use crate::catalog::{ContentHash, Descriptor, Schema, Tool, ToolId};
 
@@ -102,6 +103,7 @@ pub(super) struct Store {
     by_content: FxHashMap<ContentHash, DocId>,
     /// Documents by the tool's own allocation; the weak reference keeps the address from being used again.
     by_address: FxHashMap<usize, (Weak<Tool>, DocId)>,
+    pub(super) copies: Copies,
     scratch: Scratch,
 }
 
@@ -127,6 +129,10 @@ struct SchemaTexts<'a> {
 }
 
 impl<'a> SchemaTexts<'a> {
+    fn all(&self) -> impl Iterator<Item = &'a str> {
+        self.names.iter().chain(&self.descriptions).chain(&self.values).copied()
+    }
+
     fn read(&mut self, schema: &'a Value, depth: usize) {
         self.nodes += 1;
         if depth > MAX_SCHEMA_DEPTH || self.nodes > MAX_SCHEMA_NODES {
@@ -168,6 +174,28 @@ impl<'a> SchemaTexts<'a> {
     }
 }
 
+impl Known for Store {
+    fn named(&self, name: &str) -> &[DocId] {
+        self.by_name.get(name).map_or(&[], Vec::as_slice)
+    }
+
+    fn name(&self, doc: DocId) -> &str {
+        &self.docs[doc as usize].name
+    }
+
+    fn read(&self, doc: DocId, words: &mut ToolWords) {
+        let doc = &self.docs[doc as usize];
+        let schema = doc.schema.value();
+        let mut texts = SchemaTexts::default();
+        texts.read(&schema, 0);
+        words.read(&doc.description, doc.title.as_deref().into_iter().chain(texts.all()));
+    }
+
+    fn same_schema(&self, a: DocId, b: DocId) -> bool {
+        self.docs[a as usize].schema.content_hash() == self.docs[b as usize].schema.content_hash()
+    }
+}
+
 impl Store {
     pub(super) fn new() -> Self {
         let lexicon = Lexicon::new();
@@ -182,6 +210,7 @@ impl Store {
             by_name: FxHashMap::default(),
             by_content: FxHashMap::default(),
             by_address: FxHashMap::default(),
+            copies: Copies::default(),
             scratch: Scratch::default(),
         }
     }
@@ -204,6 +233,13 @@ impl Store {
         self.by_address.insert(Arc::as_ptr(tool) as usize, (Arc::downgrade(tool), doc));
     }
 
+    /// Compares the tools that were added since the last time with the others, for stuffed copies.
+    pub(super) fn find_copies(&mut self) {
+        let mut copies = std::mem::take(&mut self.copies);
+        copies.compare(self, DocId::try_from(self.docs.len()).unwrap_or(DocId::MAX));
+        self.copies = copies;
+    }
+
     /// Analyses a tool and adds it as a document.
     pub(super) fn add(&mut self, tool: &Tool, schema: &Value, ranking: &Ranking) -> DocId {
         let doc = DocId::try_from(self.docs.len()).unwrap_or(DocId::MAX);
@@ -221,6 +257,8 @@ impl Store {
         self.read_field(&mut scratch, ranking.description, false, std::iter::once(head(&definition.description)));
         let mut texts = SchemaTexts::default();
         texts.read(schema, 0);
+        let rest = title.into_iter().chain(definition.aliases.iter().map(String::as_str)).chain(texts.all());
+        self.copies.add(doc, head(&definition.description), rest);
         self.read_field(&mut scratch, ranking.parameter_names, false, texts.names.into_iter());
         self.read_field(&mut scratch, ranking.parameter_descriptions, false, texts.descriptions.into_iter());
         self.read_field(&mut scratch, ranking.enum_values, false, texts.values.into_iter());

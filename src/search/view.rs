@@ -8,18 +8,16 @@ use std::{
     sync::{Arc, PoisonError},
 };
 
-use rustc_hash::FxHashMap;
-
 use super::{
     MAX_BATCH_QUERIES,
     answer::{Hit, Hits, MAX_ANSWER_CHARS, SourceTools, fit},
     indexer::Shared,
     query::{self, Query},
     rank::{Candidate, Ranker, Scratch, TIER_ID, TIER_NAME, TIER_RELEVANT, order},
-    store::{Doc, DocId, Store},
+    store::{DocId, Store},
     typo::edits,
+    visible::{Members, Scope, Visible},
 };
-use crate::catalog::Tool;
 
 /// How many hits an answer may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,83 +42,15 @@ pub enum SearchError {
     TooManyQueries(usize),
 }
 
-/// The documents of a view and what is counted over them.
-pub(super) struct Visible {
-    bits: Vec<u64>,
-    count: u32,
-    /// Documents from here on were added later.
-    bound: DocId,
-    sources: Vec<SourceTools>,
-    /// Owners (`source:owner`) whose tools can not be called now, or that could not list them.
-    down: Vec<String>,
-    unavailable: Vec<DocId>,
-}
-
-impl Visible {
-    pub(super) fn new(store: &Store, docs: &[DocId], tools: &[Arc<Tool>], down: &[String]) -> Self {
-        let bound = DocId::try_from(store.docs.len()).unwrap_or(DocId::MAX);
-        let mut bits = vec![0_u64; store.docs.len().div_ceil(64)];
-        let mut count = 0;
-        let mut owners: FxHashMap<(&str, &str), usize> = FxHashMap::default();
-        let mut unavailable: Vec<DocId> = Vec::new();
-        let mut down: Vec<String> = down.to_vec();
-        for (doc, tool) in docs.iter().zip(tools) {
-            let (word, bit) = (*doc as usize / 64, 1 << (doc % 64));
-            if bits[word] & bit != 0 {
-                continue;
-            }
-            bits[word] |= bit;
-            count += 1;
-            *owners.entry((tool.id.source(), tool.id.owner())).or_default() += 1;
-            if tool.unavailable.is_some() {
-                unavailable.push(*doc);
-                let owner = format!("{}:{}", tool.id.source(), tool.id.owner());
-                if !down.contains(&owner) {
-                    down.push(owner);
-                }
-            }
-        }
-        let mut sources: Vec<SourceTools> = owners
-            .into_iter()
-            .map(|((source, owner), tools)| SourceTools { source: source.into(), owner: owner.into(), tools })
-            .collect();
-        sources.sort();
-        down.sort();
-        down.dedup();
-        unavailable.sort_unstable();
-        Self { bits, count, bound, sources, down, unavailable }
-    }
-
-    pub(super) fn has(&self, doc: DocId) -> bool {
-        self.bits.get(doc as usize / 64).is_some_and(|word| word & (1 << (doc % 64)) != 0)
-    }
-
-    pub(super) fn is_whole(&self) -> bool {
-        self.count == self.bound
-    }
-
-    pub(super) fn count(&self) -> u32 {
-        self.count
-    }
-
-    pub(super) fn bound(&self) -> DocId {
-        self.bound
-    }
-
-    fn documents(&self) -> impl Iterator<Item = DocId> {
-        self.bits.iter().zip(0_u32..).flat_map(|(word, at)| {
-            let word = *word;
-            (0..64_u32).filter(move |bit| word & (1 << bit) != 0).map(move |bit| at * 64 + bit)
-        })
-    }
-}
-
 /// The tools of one run, searchable. Immutable; share it freely.
 pub struct View {
     shared: Arc<Shared>,
     visible: Visible,
     limits: SearchLimits,
 }
+
+/// Words, and nothing else, by which a tool is asked for that stands behind another otherwise.
+const MAX_KEY_WORDS: usize = 2;
 
 thread_local! {
     /// One per searching thread: a search allocates next to nothing.
@@ -134,12 +64,12 @@ impl View {
 
     /// Number of tools that can be found.
     pub fn len(&self) -> usize {
-        self.visible.count as usize
+        self.visible.all.count() as usize
     }
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.visible.count == 0
+        self.visible.all.count() == 0
     }
 
     /// The limits that this view was made with.
@@ -158,7 +88,7 @@ impl View {
     }
 
     pub(super) fn documents(&self) -> impl Iterator<Item = DocId> {
-        self.visible.documents()
+        self.visible.all.documents()
     }
 
     /// Answers up to [`MAX_BATCH_QUERIES`] queries, in order, kept together within [`MAX_ANSWER_CHARS`] characters.
@@ -180,13 +110,26 @@ impl View {
         let store = self.shared.store.read().unwrap_or_else(PoisonError::into_inner);
         SCRATCH.with_borrow_mut(|scratch| {
             let (scope, words) = self.scope(text);
-            let ranker = Ranker { store: &store, visible: &self.visible, ranking: &self.shared.ranking };
+            let ranking = &self.shared.ranking;
             scratch.candidates.clear();
             self.exact(&store, text, &mut scratch.candidates);
             if !words.is_empty() {
-                let read = ranker.rank(words, scope.as_ref(), limit, scratch);
-                if scratch.candidates.is_empty() {
-                    self.literal(&store, words, scope.as_ref(), limit, &read, &mut scratch.candidates);
+                let find = |members: &Members, scratch: &mut Scratch| {
+                    let ranker = Ranker { store: &store, visible: members, ranking };
+                    let read = ranker.rank(words, scope.as_ref(), limit, scratch);
+                    if scratch.candidates.is_empty() {
+                        literal(&store, members, words, scope.as_ref(), limit, &read, &mut scratch.candidates);
+                    }
+                    read
+                };
+                let read = find(&self.visible.searched(&store, scope.as_ref()), scratch);
+                if !self.visible.copies.is_empty() {
+                    if scratch.candidates.is_empty() && read.words <= MAX_KEY_WORDS && read.stop_words == 0 {
+                        // A word or two that only a stuffed copy has ask for it; a sentence met its list by chance.
+                        find(&self.visible.all, scratch);
+                        scratch.candidates.retain(|candidate| self.visible.is_copy(candidate.doc));
+                    }
+                    self.visible.follow(&store, scope.as_ref(), ranking.copy, &mut scratch.candidates);
                 }
             } else if let Some(scope) = scope {
                 // A source alone asks for what it has.
@@ -201,7 +144,7 @@ impl View {
                 .iter()
                 .map(|candidate| Hit {
                     descriptor: store.docs[candidate.doc as usize].descriptor(),
-                    score: (f64::from(candidate.score) * 1000.0).round() / 1000.0,
+                    score: (f64::from(candidate.score.max(0.0)) * 1000.0).round() / 1000.0,
                     unavailable: self.visible.unavailable.binary_search(&candidate.doc).is_ok(),
                 })
                 .collect();
@@ -290,7 +233,7 @@ impl View {
 
     fn exact(&self, store: &Store, text: &str, candidates: &mut Vec<Candidate>) {
         let mut push = |docs: Option<&Vec<DocId>>, tier| {
-            for doc in docs.into_iter().flatten().copied().filter(|doc| self.visible.has(*doc)) {
+            for doc in docs.into_iter().flatten().copied().filter(|doc| self.visible.all.has(*doc)) {
                 if !candidates.iter().any(|known: &Candidate| known.doc == doc) {
                     candidates.push(Candidate { doc, tier, score: 0.0 });
                 }
@@ -299,59 +242,46 @@ impl View {
         push(store.by_id.get(text), TIER_ID);
         push(store.by_name.get(text), TIER_NAME);
     }
+}
 
-    /// When no word of the query is in any tool: the text as it stands, in names, then in descriptions.
-    fn literal(
-        &self,
-        store: &Store,
-        words: &str,
-        scope: Option<&Scope>,
-        limit: usize,
-        read: &Query,
-        candidates: &mut Vec<Candidate>,
-    ) {
-        let wanted = words.to_lowercase();
-        // Words that are only stop words are looked for one by one; anything else only as it stands.
-        let parts: Vec<&str> =
-            if read.words == 0 && read.stop_words > 1 { wanted.split_whitespace().collect() } else { vec![&wanted] };
-        let mut lower = String::new();
-        for in_name in [true, false] {
-            for doc in self.documents() {
-                let known = &store.docs[doc as usize];
-                if scope.is_some_and(|scope| !scope.holds(known)) {
-                    continue;
-                }
-                let text = if in_name { &*known.name } else { &*known.description };
-                lower.clear();
-                if text.is_ascii() {
-                    lower.push_str(text);
-                    lower.make_ascii_lowercase();
-                } else {
-                    lower.extend(text.chars().flat_map(char::to_lowercase));
-                }
-                let found = parts.iter().any(|part| lower.contains(part));
-                if found && !candidates.iter().take(limit).any(|known| known.doc == doc) {
-                    let relevance = if in_name { 0.02 } else { 0.01 };
-                    candidates.push(Candidate { doc, tier: TIER_RELEVANT, score: relevance });
-                }
+/// When no word of the query is in any tool: the text as it stands, in names, then in descriptions.
+fn literal(
+    store: &Store,
+    members: &Members,
+    words: &str,
+    scope: Option<&Scope>,
+    limit: usize,
+    read: &Query,
+    candidates: &mut Vec<Candidate>,
+) {
+    let wanted = words.to_lowercase();
+    // Words that are only stop words are looked for one by one; anything else only as it stands.
+    let parts: Vec<&str> =
+        if read.words == 0 && read.stop_words > 1 { wanted.split_whitespace().collect() } else { vec![&wanted] };
+    let mut lower = String::new();
+    for in_name in [true, false] {
+        for doc in members.documents() {
+            let known = &store.docs[doc as usize];
+            if scope.is_some_and(|scope| !scope.holds(known)) {
+                continue;
             }
-            if candidates.len() >= limit {
-                break;
+            let text = if in_name { &*known.name } else { &*known.description };
+            lower.clear();
+            if text.is_ascii() {
+                lower.push_str(text);
+                lower.make_ascii_lowercase();
+            } else {
+                lower.extend(text.chars().flat_map(char::to_lowercase));
+            }
+            let found = parts.iter().any(|part| lower.contains(part));
+            if found && !candidates.iter().take(limit).any(|known| known.doc == doc) {
+                let relevance = if in_name { 0.02 } else { 0.01 };
+                candidates.push(Candidate { doc, tier: TIER_RELEVANT, score: relevance });
             }
         }
-    }
-}
-
-/// Part of the catalog that a query asks for.
-pub(super) struct Scope {
-    source: Option<String>,
-    owner: Option<String>,
-}
-
-impl Scope {
-    pub(super) fn holds(&self, doc: &Doc) -> bool {
-        self.source.as_deref().is_none_or(|source| doc.id.source() == source)
-            && self.owner.as_deref().is_none_or(|owner| doc.id.owner() == owner)
+        if candidates.len() >= limit {
+            break;
+        }
     }
 }
 

@@ -45,6 +45,7 @@ mod reload;
 mod run_schema;
 mod search;
 mod search_languages;
+mod search_stuffed;
 mod serve;
 mod serve_http;
 mod serve_week;

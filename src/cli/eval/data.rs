@@ -49,7 +49,7 @@ struct Line {
 }
 
 /// Tools of data sets can be found, not called.
-struct Uncallable;
+pub(super) struct Uncallable;
 
 impl Invoke for Uncallable {
     fn invoke(&self, _: Invocation) -> BoxFuture<'static, Result<ToolOutput, ToolError>> {
@@ -105,7 +105,7 @@ pub(super) fn is_tuning(query: &str) -> bool {
     hash(query).is_multiple_of(2)
 }
 
-fn hash(text: &str) -> u64 {
+pub(super) fn hash(text: &str) -> u64 {
     // FNV-1a: the halves must be the same on every machine and in every version.
     let hash = text
         .bytes()

@@ -136,7 +136,7 @@ fn timed(view: &View, query: &str) -> (Hits, f64) {
 }
 
 /// The id that the data gave a tool: the last part of ours.
-fn data_id(id: &str) -> &str {
+pub(super) fn data_id(id: &str) -> &str {
     id.splitn(3, ':').nth(2).unwrap_or(id)
 }
 

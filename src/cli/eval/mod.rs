@@ -6,6 +6,7 @@
 mod data;
 mod measure;
 mod plot;
+mod stuffed;
 
 use std::{fmt::Write as _, path::PathBuf, process::ExitCode};
 
@@ -33,7 +34,9 @@ enum What {
 Each DIR holds tools.jsonl ({id, name, description, inputSchema, server?} a line) and queries.jsonl ({query, gold_groups} a
 line). A group is found when any of its ids is among the hits; recall is the mean share of groups found.
 
-Example: toolbridge eval retrieval data/* --misses 5 --plot recall.svg")]
+Examples:
+  toolbridge eval retrieval data/* --misses 5 --plot recall.svg
+  toolbridge eval retrieval data/* --stuffed --copies 20")]
 pub(crate) struct RetrievalArgs {
     /// Folders with tools.jsonl and queries.jsonl.
     #[arg(required = true, value_name = "DIR")]
@@ -47,6 +50,13 @@ pub(crate) struct RetrievalArgs {
     /// Write a plot of recall against context tokens.
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
+    /// Instead: add copies of tools stuffed with popular words, and count the queries whose best hit is another then. Ends
+    /// with 1 if there is one.
+    #[arg(long, conflicts_with_all = ["misses", "plot"])]
+    stuffed: bool,
+    /// Tools that are copied in each way of stuffing.
+    #[arg(long, value_name = "N", default_value_t = 6, requires = "stuffed", value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    copies: u32,
 }
 
 /// The whole report.
@@ -58,6 +68,9 @@ struct Report {
 
 pub(crate) fn run(args: &EvalArgs) -> Result<ExitCode, CliError> {
     let What::Retrieval(args) = &args.what;
+    if args.stuffed {
+        return stuffed::run(args);
+    }
     let mut sets = Vec::new();
     for dir in &args.dirs {
         sets.push(measure::measure(&data::Set::read(dir)?, args.misses));

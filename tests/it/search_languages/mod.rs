@@ -3,11 +3,11 @@
 //! Chinese and Japanese by n-grams of their own script, German and Italian by the words that they share with names and
 //! descriptions. The table is committed beside this file.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde::Deserialize;
 use toolbridge::{
-    catalog::ToolDefinition,
+    catalog::{Tool, ToolDefinition},
     search::{Indexer, SearchLimits},
 };
 
@@ -23,19 +23,30 @@ struct Line {
     description: String,
 }
 
-#[test]
-fn at_least_four_of_five_queries_of_each_language_find_their_tool_among_the_first_five() {
-    let tools: Vec<_> = CATALOG
+pub(crate) fn catalog() -> Vec<Arc<Tool>> {
+    CATALOG
         .lines()
         .map(|line| {
             let Line { server, name, description } = serde_json::from_str(line).unwrap();
             tool_with(&server, ToolDefinition { name, description, ..ToolDefinition::default() })
         })
-        .collect();
+        .collect()
+}
+
+/// Language, query and the id of the right tool.
+pub(crate) fn queries() -> impl Iterator<Item = [&'static str; 3]> {
+    QUERIES.lines().map(|line| {
+        let columns: Vec<_> = line.split('\t').collect();
+        columns.try_into().unwrap_or_else(|_| panic!("three columns: {line}"))
+    })
+}
+
+#[test]
+fn at_least_four_of_five_queries_of_each_language_find_their_tool_among_the_first_five() {
+    let tools = catalog();
     let view = Indexer::new(SearchLimits::default()).view(&tools, &[]);
     let mut languages: BTreeMap<&str, (usize, Vec<String>)> = BTreeMap::new();
-    for line in QUERIES.lines() {
-        let [language, query, id] = line.split('\t').collect::<Vec<_>>()[..] else { panic!("three columns: {line}") };
+    for [language, query, id] in queries() {
         assert!(tools.iter().any(|tool| tool.id.as_str() == id), "{id} is not in the catalog");
         let (count, misses) = languages.entry(language).or_default();
         *count += 1;
