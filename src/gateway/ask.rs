@@ -185,14 +185,9 @@ impl Job {
             Some(out) => self.ask_streamed(voice, out, body.clone()).await,
         };
         let duration = started.elapsed();
-        // Only what calls write has to come behind it; a client that has its text waits for no file.
-        let behind = match begun {
-            Some(begun) if answered.as_ref().is_ok_and(|(turn, _)| !turn.calls.is_empty()) => {
-                let _ = begun.await;
-                None
-            }
-            begun => begun,
-        };
+        if let Some(begun) = begun {
+            let _ = begun.await;
+        }
         let provider = self.model.provider.name();
         self.shared.metrics.provider_request(
             provider,
@@ -236,22 +231,15 @@ impl Job {
                 output_tokens,
                 duration_ms: duration.as_secs_f64() * 1e3,
             };
-            self.record(row, sent, tools.clone(), behind);
+            self.record(row, sent, tools.clone());
         }
         answered.map(|(turn, _)| turn).map_err(|(problem, _)| problem)
     }
 
-    /// Counts what was sent and writes its row, behind another one. Counting takes longer than everything else here, and
-    /// nobody waits for it.
-    fn record(
-        &self,
-        mut row: ProviderRequestEvent,
-        sent: Sent,
-        tools: Arc<TurnTools>,
-        behind: Option<tokio::task::JoinHandle<()>>,
-    ) {
+    /// Counts what was sent and writes its row. Counting takes longer than everything else here, and nobody waits for it.
+    fn record(&self, mut row: ProviderRequestEvent, sent: Sent, tools: Arc<TurnTools>) {
         let (session, counted, api) = (self.session.clone(), self.shared.counted.clone(), self.incoming.api);
-        let write = move || {
+        self.shared.rows.spawn_blocking(move || {
             let (before, rest) = sent.body.split_at(sent.tools_at.start);
             let (declarations, behind) = rest.split_at(sent.tools_at.len());
             // Declarations are most of a request and the same in every turn: they are counted once.
@@ -263,12 +251,6 @@ impl Job {
             let rest = [before, behind].concat();
             row.request_tokens = row.tool_tokens + count_tokens(&String::from_utf8_lossy(&rest)) as u64;
             session.record(Event::ProviderRequest(Box::new(row)));
-        };
-        self.shared.rows.spawn(async move {
-            if let Some(behind) = behind {
-                let _ = behind.await;
-            }
-            let _ = tokio::task::spawn_blocking(write).await;
         });
     }
 
