@@ -12,7 +12,8 @@ use deno_core::{
 
 #[expect(clippy::disallowed_methods, reason = "cargo says by the environment where output goes")]
 fn main() {
-    let manifest_dir = env!("CARGO_MANIFEST_DIR");
+    // As it is now, not as it was when this was compiled: a folder may be moved with what was built in it.
+    let manifest_dir: &'static str = std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it").leak();
     let layers_dir = PathBuf::from(manifest_dir).join("../js");
     println!("cargo:rerun-if-changed={}", layers_dir.display());
 
