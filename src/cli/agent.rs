@@ -6,7 +6,7 @@ use clap::Args;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use super::{CliError, approver::TerminalApprover, error, host::HostArgs, mode::ModeArg, printer};
+use super::{CliError, approver::TerminalApprover, error, host::HostArgs, mode::ModeArg, number, printer};
 use crate::{
     config::Loaded,
     gateway::{
@@ -61,7 +61,7 @@ pub(crate) struct AgentArgs {
     #[arg(long, conflicts_with_all = ["task", "forget"])]
     preferences: bool,
     /// Forget the preference with this number, and do nothing else.
-    #[arg(long, value_name = "NUMBER", conflicts_with = "task")]
+    #[arg(long, value_name = "NUMBER", conflicts_with = "task", value_parser = number::whole("the number of a preference", 1..=i64::MAX))]
     forget: Option<i64>,
     #[command(flatten)]
     host: HostArgs,

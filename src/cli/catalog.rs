@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::{CliError, error, host::HostArgs, printer};
+use super::{CliError, error, host::HostArgs, number, printer};
 use crate::{bridge::StructuredResult, dispatch::RawArguments, host::CallOptions, tool_error::ToolErrorCode};
 
 /// Find tools by what they do.
@@ -16,7 +16,7 @@ pub(crate) struct SearchArgs {
     #[arg(required = true)]
     query: Vec<String>,
     /// Number of hits
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number::whole("hits", 1..=1_000_u32))]
     limit: Option<u32>,
     /// Print the whole answer as JSON
     #[arg(long)]

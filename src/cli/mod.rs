@@ -18,6 +18,7 @@ mod install;
 mod login;
 mod mock_provider;
 mod mode;
+mod number;
 mod printer;
 mod reload;
 mod run;

@@ -10,7 +10,7 @@ use std::{
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use super::{CliError, printer};
+use super::{CliError, number, printer};
 use crate::{
     config::{self, LoadOptions},
     gateway::agent::replay::{Recording, ReplayError},
@@ -46,7 +46,7 @@ enum What {
         /// Id of the session, or a file with its rows.
         session: String,
         /// Which task of the session, from 1.
-        #[arg(long, value_name = "N", default_value_t = 1)]
+        #[arg(long, value_name = "N", default_value_t = 1, value_parser = number::whole("the number of a task", 1..=1_000_000_usize))]
         task: usize,
         /// Print how it went as JSON, and nothing to stderr.
         #[arg(long)]

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, path::PathBuf, process::ExitCode, sync::Arc};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::super::{CliError, host::HostArgs, printer, run::read_text};
+use super::super::{CliError, host::HostArgs, number, printer, run::read_text};
 use crate::skills::{
     Skill,
     routing::{Choice, Router, Thresholds},
@@ -26,10 +26,10 @@ pub(crate) struct EvalArgs {
     #[arg(long = "skills-from", value_name = "DIR")]
     folders: Vec<PathBuf>,
     /// Ask the user when the second skill comes this near to the first, as a share of its score
-    #[arg(long, value_name = "SHARE")]
+    #[arg(long, value_name = "SHARE", value_parser = number::share)]
     margin: Option<f64>,
     /// Take no skill that covers less than this share of a task's words
-    #[arg(long, value_name = "SHARE")]
+    #[arg(long, value_name = "SHARE", value_parser = number::share)]
     coverage: Option<f64>,
     /// Print as JSON
     #[arg(long)]
