@@ -190,6 +190,23 @@ async fn one_unusable_tool_is_set_aside_and_its_siblings_stay() {
 }
 
 #[tokio::test]
+async fn a_schema_that_is_nested_too_deep_costs_its_own_tool_and_no_other() {
+    let server = Scripted::ready("deep-tools").await;
+    let snapshot = server.source.snapshot();
+    assert_eq!(
+        (names(&snapshot), &snapshot.state),
+        (vec!["good", "deep-enough", "deep-elsewhere"], &SourceState::Ready)
+    );
+    let quarantined: Vec<String> =
+        snapshot.quarantined.iter().map(|tool| format!("{}: {}", tool.id, tool.reason)).collect();
+    assert_snapshot!(quarantined.join("\n"), @r#"
+    mcp:scripted:too-deep: its input schema is nested over 120 levels deep
+    mcp:scripted:bottomless: its input schema is nested over 120 levels deep
+    mcp:scripted:answers-too-deep: its output schema is nested over 120 levels deep
+    "#);
+}
+
+#[tokio::test]
 async fn every_name_that_a_server_sends_can_be_called_and_is_a_tool_of_its_own() {
     let server = Scripted::ready("odd-names").await;
     let snapshot = server.source.snapshot();

@@ -98,6 +98,15 @@ def list_tools(request):
             tool("good"), tool(""), tool("no-schema-at-all", inputSchema="nonsense"), {"inputSchema": {"type": "object"}}, 7,
             tool("array", inputSchema={"type": "array"}), tool("twin"), tool("twin"), tool("output", outputSchema=3),
             tool("odd-title", title=5, annotations={"readOnlyHint": "yes"}), {"name": "bare"}, tool("last")]})
+    if MODE == "deep-tools":
+        # By hand: the library's own writer goes down with the brackets too.
+        deep = lambda levels: '{"not":' * levels + '{"type":"string"}' + "}" * levels
+        listed = [json.dumps(tool("good"))]
+        for name, levels in [("deep-enough", 100), ("too-deep", 200), ("bottomless", 100_000)]:
+            listed.append('{"name":"%s","inputSchema":{"type":"object","properties":{"a":%s}}}' % (name, deep(levels)))
+        listed.append('{"name":"answers-too-deep","inputSchema":{"type":"object"},"outputSchema":%s}' % deep(200))
+        listed.append('{"name":"deep-elsewhere","inputSchema":{"type":"object"},"_meta":{"x":%s}}' % deep(200))
+        return raw('{"jsonrpc":"2.0","id":%s,"result":{"tools":[%s]}}\n' % (json.dumps(request["id"]), ",".join(listed)))
     if MODE == "odd-names":
         return reply(request, {"tools": [tool(name) for name in ODD_NAMES]})
     if MODE == "schemas":

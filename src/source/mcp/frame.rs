@@ -1,6 +1,6 @@
 //! The stdio transport under `rmcp`: lines of a server's stdout to messages, tolerant of what servers really write.
 //!
-//! Noise (banners, log lines), a BOM, CRLF, batches, and text that was cut inside of a character are understood; a frame that is broken or over the cap fails the one
+//! Noise (banners, log lines), a BOM, CRLF, batches, and text that was cut inside of a character are understood, and what is nested too deep costs the one tool that it belongs to; a frame that is broken or over the cap fails the one
 //! call that it answers, when its id can still be read, instead of leaving that call to its timeout. Nothing a server writes
 //! is kept beyond [`MAX_LINE_BYTES`], and nothing it writes ends the connection but the end of the stream.
 
@@ -19,6 +19,8 @@ use rmcp::{
 use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
+
+use super::deep;
 
 /// Longest line: the largest frame that a run may take (64 MiB) and what JSON adds to it.
 pub(super) const MAX_LINE_BYTES: usize = 96 << 20;
@@ -205,6 +207,10 @@ const FRAME_START: &[u8] = b"{\"jsonrpc\"";
 
 fn parse_object(text: &[u8]) -> Parsed {
     if let Ok(message) = crate::protocol::read_json::<Rx>(text) {
+        return Parsed::Messages(vec![message]);
+    }
+    let relieved = deep::relieved(text);
+    if let Some(message) = relieved.and_then(|text| crate::protocol::read_json::<Rx>(&text).ok()) {
         return Parsed::Messages(vec![message]);
     }
     match failed_answer(text, BROKEN_FRAME) {

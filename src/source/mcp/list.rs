@@ -10,6 +10,7 @@ use rmcp::{
 };
 use serde_json::{Map, Value, json};
 
+use super::deep;
 use crate::{
     catalog::{Annotations, Schema, ToolDefinition, ToolId},
     source::Quarantined,
@@ -123,6 +124,12 @@ fn check(
     annotations: Annotations,
 ) -> Raw {
     let refuse = |name: String, reason: &str| Err((name, reason.to_owned()));
+    let is_deep = |schema: &Option<Value>| schema.as_ref().is_some_and(|schema| *schema == deep::TOO_DEEP);
+    for (schema, which) in [(&input, "input"), (&output, "output")] {
+        if is_deep(schema) {
+            return Err((name, format!("its {which} schema is nested over {} levels deep", deep::MAX_LEVELS)));
+        }
+    }
     if name.is_empty() {
         return refuse(name, "it has an empty name");
     }

@@ -9,6 +9,7 @@
 
 mod call;
 mod connect;
+mod deep;
 mod frame;
 mod http;
 mod list;
