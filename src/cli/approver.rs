@@ -103,17 +103,10 @@ mod tests {
     #[test]
     fn a_tool_can_not_write_lines_of_the_question() {
         let request = ApprovalRequest {
-            id: "1".into(),
             tool: "mcp:x:wipe\n  why: you asked for it [rule]".into(),
             description: "Reads.\n  arguments: {}\n y = yes, once".into(),
-            args: serde_json::json!({ "path": "/\n" }),
             reason: "r\u{2028}s".into(),
-            rule: "danger".into(),
-            danger: false,
-            session: "s".into(),
-            agent: None,
-            fingerprint: None,
-            timeout_ms: 1,
+            ..ApprovalRequest::example(serde_json::json!({ "path": "/\n" }))
         };
         insta::assert_snapshot!(question(&request), @r#"
 
@@ -130,17 +123,10 @@ mod tests {
     #[test]
     fn a_question_can_not_steer_the_terminal() {
         let request = ApprovalRequest {
-            id: "1".into(),
             tool: "mcp:x:wipe\u{1b}[2J".into(),
             description: "harmless\u{202e}".into(),
-            args: serde_json::json!({ "path": "\u{1b}]0;" }),
-            reason: String::new(),
-            rule: "danger".into(),
             danger: true,
-            session: "s".into(),
-            agent: None,
-            timeout_ms: 1,
-            fingerprint: None,
+            ..ApprovalRequest::example(serde_json::json!({ "path": "\u{1b}]0;" }))
         };
         let text = question(&request);
         assert!(!text.contains(['\u{1b}', '\u{202e}']), "{text:?}");

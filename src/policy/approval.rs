@@ -46,6 +46,26 @@ pub struct ApprovalRequest {
     pub fingerprint: Option<ContentHash>,
 }
 
+#[cfg(test)]
+impl ApprovalRequest {
+    /// A question about a call with these arguments, to be changed where a test is about something else.
+    pub(crate) fn example(args: Value) -> Self {
+        Self {
+            id: "1".into(),
+            tool: "mcp:a:b".into(),
+            description: String::new(),
+            args,
+            reason: String::new(),
+            rule: "danger".into(),
+            danger: false,
+            session: "s".into(),
+            agent: None,
+            timeout_ms: 1,
+            fingerprint: None,
+        }
+    }
+}
+
 /// What comes back.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ApprovalAnswer {

@@ -107,6 +107,31 @@ pub struct AgentStep {
     pub tokens: Option<TokensUsed>,
 }
 
+impl AgentStep {
+    /// A step that went well and of which nothing else is known yet.
+    pub fn new(task_id: String, turn: u32, kind: StepKind) -> Self {
+        Self {
+            task_id,
+            turn,
+            kind,
+            model: None,
+            tool: None,
+            call_id: None,
+            input: Value::Null,
+            output: Value::Null,
+            whole: None,
+            result: None,
+            called: Vec::new(),
+            attempts: Vec::new(),
+            ok: true,
+            code: None,
+            repairs: Vec::new(),
+            duration_ms: 0.0,
+            tokens: None,
+        }
+    }
+}
+
 /// One call of a tool that a step made, where it failed or had failed before.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

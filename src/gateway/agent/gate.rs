@@ -82,25 +82,16 @@ pub(super) fn step(
 ) -> AgentStep {
     let (output, code) = told(answer);
     AgentStep {
-        task_id: trace.task_id(),
-        turn: trace.turn(),
-        kind: StepKind::Approval,
-        model: None,
         tool: Some(request.tool.clone()),
         call_id,
         input: json!({
             "tool": request.tool, "args": request.args, "reason": request.reason, "rule": request.rule, "danger": request.danger,
         }),
         output,
-        whole: None,
-        result: None,
-        called: Vec::new(),
-        attempts: Vec::new(),
         ok: code.is_none(),
         code: code.map(str::to_owned),
-        repairs: Vec::new(),
         duration_ms: asked.elapsed().as_secs_f64() * 1e3,
-        tokens: None,
+        ..trace.blank(StepKind::Approval)
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::{
 };
 
 use super::state::{IllegalMove, Machine, Signal, State};
-use crate::telemetry::{AgentMove, AgentStep, Event};
+use crate::telemetry::{AgentMove, AgentStep, Event, StepKind};
 
 /// Who hears of everything that a loop does.
 pub type Listener = Arc<dyn Fn(&Event) + Send + Sync>;
@@ -61,6 +61,11 @@ impl Trace {
             to: made.to,
         }));
         Ok(())
+    }
+
+    /// The row of something that is done in this turn, to be filled in.
+    pub(super) fn blank(&self, kind: StepKind) -> AgentStep {
+        AgentStep::new(self.task_id(), self.turn(), kind)
     }
 
     pub(super) fn step(&self, step: AgentStep) {

@@ -154,19 +154,7 @@ mod tests {
     use super::*;
 
     fn request(danger: bool) -> ApprovalRequest {
-        ApprovalRequest {
-            id: "1".into(),
-            tool: "mcp:a:b".into(),
-            description: String::new(),
-            args: json!({ "path": "x" }),
-            reason: String::new(),
-            rule: "danger".into(),
-            danger,
-            session: "s".into(),
-            agent: None,
-            timeout_ms: 1,
-            fingerprint: None,
-        }
+        ApprovalRequest { danger, ..ApprovalRequest::example(json!({ "path": "x" })) }
     }
 
     fn said(body: &Value, danger: bool, role: Role) -> Result<Decided, String> {

@@ -189,10 +189,6 @@ impl Engine<'_> {
             &redactor.text(&text),
         );
         self.trace.step(AgentStep {
-            task_id: self.trace.task_id(),
-            turn: self.trace.turn(),
-            kind: StepKind::Tool,
-            model: None,
             tool: Some(call.name.clone()),
             call_id: Some(call.id.clone()),
             input: args.unwrap_or_else(|_| Value::String(call.arguments.clone())),
@@ -205,7 +201,7 @@ impl Engine<'_> {
             code: observation.code,
             repairs: prepared.repairs.clone(),
             duration_ms,
-            tokens: None,
+            ..self.trace.blank(StepKind::Tool)
         });
         let message = json!({ "role": "tool", "tool_call_id": call.id, "content": text });
         (message, (line, !observation.ok))

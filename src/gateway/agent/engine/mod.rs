@@ -303,23 +303,14 @@ impl Engine<'_> {
             Err((code, message)) => (json!({ "error": message }), Some(code.clone()), None),
         };
         self.trace.step(AgentStep {
-            task_id: self.trace.task_id(),
-            turn: self.trace.turn(),
-            kind,
             model,
-            tool: None,
-            call_id: None,
             input,
             output,
-            whole: None,
-            result: None,
-            called: Vec::new(),
-            attempts: Vec::new(),
             ok: code.is_none(),
             code,
-            repairs: Vec::new(),
             duration_ms: started.elapsed().as_secs_f64() * 1e3,
             tokens,
+            ..self.trace.blank(kind)
         });
         let reply = read.map_err(|(code, message)| {
             let reason = match code.as_str() {
