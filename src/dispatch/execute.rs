@@ -103,7 +103,7 @@ pub(super) async fn invoke(
     };
     record.trace.executed();
     let started = Instant::now();
-    let running = AssertUnwindSafe(async { entry.tool.invoke.invoke(invocation).await }).catch_unwind();
+    let running = AssertUnwindSafe(async { session.invoker(&entry.tool).invoke(invocation).await }).catch_unwind();
     let outcome = match tokio::time::timeout_at(deadline.into(), running).await {
         Ok(Ok(outcome)) => outcome,
         Ok(Err(_panic)) => Err(ToolError::new(

@@ -1,8 +1,8 @@
-//! One request to the provider: its body, its answer, and the row that the log has of it.
+//! One request to the provider: its body and its answer.
 //!
 //! A body is written once, as text: the declarations of tools are most of it and are spliced in as the offer keeps them.
 
-use std::{ops::Range, sync::Arc, time::Instant};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -11,27 +11,16 @@ use tokio::sync::mpsc;
 
 use super::{
     api::{Api, Choice, ModelTurn, Voice},
+    asked::{Asked, Sent},
     conversation::Conversation,
     engine::{Job, Piece},
     problem::Problem,
     provider::ProviderError,
     turn::TurnTools,
-    usage::tokens,
 };
-use crate::telemetry::{Event, ProviderRequestEvent, count_tokens};
 
 /// Bytes of a request beside its tools, often enough.
 const USUAL_BYTES: usize = 4 * 1024;
-
-/// A request as it goes out.
-struct Sent {
-    body: Bytes,
-    /// Where the declarations of tools stand in it; empty when there are none.
-    tools_at: Range<usize>,
-    declared: u64,
-    /// Whether they are those of the offer, and no others.
-    only_offered: bool,
-}
 
 /// A JSON object that is written field by field.
 struct JsonObject(Vec<u8>);
@@ -81,7 +70,7 @@ impl Job {
         called_any: bool,
         last: bool,
     ) -> Result<Sent, Problem> {
-        let (api, foreign) = (self.incoming.api, &self.incoming.foreign_tools);
+        let (api, foreign) = (self.incoming.api, &self.incoming.tools.foreign);
         let declared = tools.declared().len() + foreign.len();
         let choice = if declared == 0 { None } else { self.choice(tools, called_any, last)? };
         let offered = api.offered(tools.offer());
@@ -161,7 +150,7 @@ impl Job {
         })
     }
 
-    /// Asks the provider, tells the client what it may hear, and writes the row.
+    /// Asks the provider and tells the client what it may hear. When it returns the log has the request's row.
     pub(super) async fn ask(
         &mut self,
         voice: &mut dyn Voice,
@@ -172,86 +161,26 @@ impl Job {
         last: bool,
     ) -> Result<ModelTurn, Problem> {
         let sent = self.request(tools, conversation, called_any, last)?;
-        let body = &sent.body;
-        // The log is opened and written to while the provider works; the row is there before the calls of its answer.
-        let begun = self.chosen.take().map(|event| {
-            let session = self.session.clone();
-            self.shared.rows.spawn_blocking(move || session.record(event))
-        });
-        let started = Instant::now();
+        let body = sent.body.clone();
+        let mut asked = Asked::new(self, tools, turn, sent);
         voice.begin_turn();
-        let answered = match &self.out {
-            None => self.ask_whole(voice, body.clone()).await,
-            Some(out) => self.ask_streamed(voice, out, body.clone()).await,
+        let answer = async {
+            match &self.out {
+                None => self.ask_whole(voice, body).await,
+                Some(out) => self.ask_streamed(voice, out, body).await,
+            }
         };
-        let duration = started.elapsed();
-        if let Some(begun) = begun {
-            let _ = begun.await;
+        let (answered, ()) = tokio::join!(biased; answer, asked.prepare());
+        match answered {
+            Ok((turn, attempts)) => {
+                asked.end(Ok(&turn), attempts);
+                Ok(turn)
+            }
+            Err((problem, attempts)) => {
+                asked.end(Err(&problem), attempts);
+                Err(problem)
+            }
         }
-        let provider = self.model.provider.name();
-        self.shared.metrics.provider_request(
-            provider,
-            answered.as_ref().map(|_| ()).map_err(|(problem, _)| problem),
-            duration,
-        );
-        let usage = answered.as_ref().ok().and_then(|(turn, _)| turn.usage.as_ref()).map(tokens);
-        let (input_tokens, output_tokens) = usage.unwrap_or_default();
-        self.shared.metrics.tokens(provider, input_tokens, output_tokens);
-        if self.session.is_logged() {
-            let choice = &tools.choice;
-            let row = ProviderRequestEvent {
-                request: self.request.clone(),
-                turn,
-                api: match self.incoming.api {
-                    Api::Chat => "chat.completions",
-                    Api::Responses => "responses",
-                }
-                .to_owned(),
-                provider: provider.to_owned(),
-                model: self.model.name.clone(),
-                mode: choice.mode.as_str().to_owned(),
-                mode_from: self.mode_from.to_owned(),
-                fallback_reason: choice.fallback_reason.clone(),
-                direct_tokens: Some(choice.direct_tokens).filter(|tokens| *tokens > 0),
-                threshold_tokens: Some(choice.threshold_tokens).filter(|_| choice.direct_tokens > 0),
-                catalog_tools: tools.view().len() as u64,
-                tools_declared: sent.declared,
-                tool_bytes: sent.tools_at.len() as u64,
-                tool_tokens: 0,
-                request_bytes: body.len() as u64,
-                request_tokens: 0,
-                streamed: self.out.is_some(),
-                attempts: answered.as_ref().map_or(0, |(_, attempts)| *attempts),
-                ok: answered.is_ok(),
-                code: answered.as_ref().err().map(|(problem, _)| problem.code.clone()),
-                tool_calls: answered
-                    .as_ref()
-                    .map_or(0, |(turn, _)| u32::try_from(turn.calls.len()).unwrap_or(u32::MAX)),
-                input_tokens,
-                output_tokens,
-                duration_ms: duration.as_secs_f64() * 1e3,
-            };
-            self.record(row, sent, tools.clone());
-        }
-        answered.map(|(turn, _)| turn).map_err(|(problem, _)| problem)
-    }
-
-    /// Counts what was sent and writes its row. Counting takes longer than everything else here, and nobody waits for it.
-    fn record(&self, mut row: ProviderRequestEvent, sent: Sent, tools: Arc<TurnTools>) {
-        let (session, counted, api) = (self.session.clone(), self.shared.counted.clone(), self.incoming.api);
-        self.shared.rows.spawn_blocking(move || {
-            let (before, rest) = sent.body.split_at(sent.tools_at.start);
-            let (declarations, behind) = rest.split_at(sent.tools_at.len());
-            // Declarations are most of a request and the same in every turn: they are counted once.
-            row.tool_tokens = match sent.declared {
-                0 => 0,
-                _ if sent.only_offered => api.offered(tools.offer()).tokens(),
-                _ => counted.of(&String::from_utf8_lossy(declarations)),
-            };
-            let rest = [before, behind].concat();
-            row.request_tokens = row.tool_tokens + count_tokens(&String::from_utf8_lossy(&rest)) as u64;
-            session.record(Event::ProviderRequest(Box::new(row)));
-        });
     }
 
     async fn ask_whole(&self, voice: &mut dyn Voice, body: Bytes) -> Result<(ModelTurn, u32), (Problem, u32)> {
@@ -278,10 +207,7 @@ impl Job {
         while let Some(event) = events.next().await.map_err(failed)? {
             let heard = voice.feed(event);
             if !heard.is_empty() && out.send(Piece::Events(heard)).await.is_err() {
-                return Err((
-                    Problem::new(499, "invalid_request_error", "client_closed_request", "the client is gone"),
-                    attempts,
-                ));
+                return Err((Problem::client_gone(), attempts));
             }
         }
         Ok((voice.end_turn().ok_or_else(|| failed(events.unfinished()))?, attempts))

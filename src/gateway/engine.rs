@@ -24,14 +24,15 @@ use super::{
     problem::Problem,
     provider::Model,
     store::{self, Open, Owner, Pending, Suspended},
-    turn::{Asked, ClientTool, Execution, ModeWish, Step, ToolAnswer, TurnTools},
+    turn::{Asked, Execution, ModeWish, Step, ToolAnswer, TurnTools},
     usage::Usage,
 };
 use crate::{
     host::{CallOptions, Session},
+    listen::Stalled,
     policy::Approver,
     skills::{SkillStates, Turn},
-    source::client::{self, ClientCall},
+    source::client::ClientCall,
     telemetry::Event,
 };
 
@@ -61,6 +62,8 @@ pub(super) struct Job {
     pub(super) conversation: Option<Box<Conversation>>,
     /// What was chosen for the turn that begins, for the log.
     pub(super) chosen: Option<Event>,
+    /// Whether the client has stopped to take its answer.
+    pub(super) stalled: Option<Stalled>,
 }
 
 enum Driven {
@@ -166,12 +169,12 @@ impl Job {
 
     /// The session with the tools that the client brought.
     fn with_client_tools(&self) -> (Session, Option<mpsc::Receiver<ClientCall>>) {
-        if self.incoming.client_tools.is_empty() {
+        let tools = &self.incoming.tools.functions;
+        if tools.list().is_empty() {
             return (self.session.clone(), None);
         }
-        let definitions = self.incoming.client_tools.iter().map(ClientTool::definition);
-        let (source, receiver) = client::source(definitions.collect());
-        (self.session.with_sources(vec![Arc::new(source)]), Some(receiver))
+        let (session, receiver) = tools.join(&self.session);
+        (session, Some(receiver))
     }
 
     /// The tools of the next turn; those of the last one while nothing has changed.
@@ -190,7 +193,7 @@ impl Job {
         let asked = Asked {
             mode: self.mode,
             context_window: self.model.context_window,
-            client_tools: &self.incoming.client_tools,
+            client_tools: self.incoming.tools.functions.list(),
             exposed,
             strict: self.model.provider.settings().strict_tools,
         };

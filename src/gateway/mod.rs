@@ -3,13 +3,14 @@
 //! [`provider`] is the client of whoever has the models; [`turn`] is what a model is offered and what its calls do. Both know
 //! nothing of HTTP servers, and the agent loop ([`agent`]) uses them as the routes do. [`Gateway`] is the server: `server.rs`
 //! and `door.rs` decide who may ask, `api/` reads and writes the two APIs, `engine.rs` is the loop of hidden turns, `ask.rs`
-//! one request to the provider, `conversation.rs` with `store.rs` what belongs between the requests of a conversation, and
+//! one request to the provider with its row in `asked.rs`, `streamed.rs` an answer as it goes out, `conversation.rs` with `store.rs` what belongs between the requests of a conversation, and
 //! `approvals/` asks people.
 
 pub mod agent;
 mod api;
 mod approvals;
 mod ask;
+mod asked;
 mod body;
 mod conversation;
 mod door;
@@ -18,10 +19,12 @@ mod metrics;
 mod model_name;
 mod problem;
 pub mod provider;
+mod recent;
 mod server;
 mod sessions;
 mod settings;
 mod store;
+mod streamed;
 pub mod turn;
 mod usage;
 

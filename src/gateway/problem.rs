@@ -50,6 +50,17 @@ impl Problem {
             .later(Duration::from_secs(1))
     }
 
+    /// For the log: nobody reads it.
+    pub(crate) fn client_gone() -> Self {
+        Self::new(499, "invalid_request_error", "client_closed_request", "the client is gone")
+    }
+
+    /// For the log: nobody reads it.
+    pub(crate) fn stalled() -> Self {
+        let message = "the client took nothing of its answer (gateway.writeTimeoutMs)";
+        Self::new(499, "invalid_request_error", "client_stalled", message)
+    }
+
     /// The body: `{error: {message, type, code, param}}`.
     pub(crate) fn body(&self) -> Value {
         json!({ "error": { "message": self.message, "type": self.kind, "code": self.code, "param": self.param } })

@@ -17,14 +17,11 @@ use std::{
 
 use axum::{
     Json, Router,
-    body::Body,
     extract::{Path, Request, State},
     middleware::{self, Next},
     response::{IntoResponse, Response},
     routing::{get, post},
 };
-use bytes::Bytes;
-use futures::stream;
 use governor::{
     DefaultDirectRateLimiter, Quota, RateLimiter,
     clock::{Clock, DefaultClock},
@@ -38,17 +35,14 @@ use tokio::{
     net::TcpListener,
     sync::{Semaphore, mpsc},
 };
-use tokio_util::{
-    sync::CancellationToken,
-    task::{AbortOnDropHandle, TaskTracker},
-};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     agent::{
         self, Memory,
         route::{self, AgentRequest},
     },
-    api::Api,
+    api::{Api, KnownTools},
     approvals::{Approvals, Asker, Stream, routes as approvals},
     body,
     door::{Door, protection, too_many_connections},
@@ -60,13 +54,14 @@ use super::{
     sessions::{self, Sessions},
     settings::GatewayOptions,
     store::{Owner, Store, random_hex},
+    streamed,
     turn::{ModeWish, Turns},
     usage::Counted,
 };
 use crate::{
     ListenError,
     host::{Host, Session},
-    listen,
+    listen::{self, Stalled},
     skills::{SkillState, SkillStates},
     source::SourceState,
 };
@@ -79,8 +74,6 @@ pub const SKILLS_HEADER: &str = "x-toolbridge-skills";
 pub const SESSION_HEADER: &str = "x-toolbridge-session";
 /// Pieces of a streamed answer that may wait for a slow client.
 const PIECES: usize = 64;
-/// A client that hears nothing for this long is told that it is being worked on.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// How long a turn that waits for its client is kept beyond the client's own time.
 const KEEP_BEYOND: Duration = Duration::from_secs(30);
 /// Time for rows to be counted and written when the gateway stops.
@@ -102,6 +95,8 @@ pub(super) struct Shared {
     pub(super) metrics: Metrics,
     /// Tokens of declarations, counted once.
     pub(super) counted: Arc<Counted>,
+    /// Tools of clients, read once.
+    known_tools: KnownTools,
     /// Rows of session logs that are still being made.
     pub(super) rows: TaskTracker,
     pub(super) sessions: Sessions,
@@ -135,6 +130,7 @@ impl Gateway {
             options,
             metrics: Metrics::new(),
             counted: Arc::default(),
+            known_tools: KnownTools::default(),
             rows: TaskTracker::new(),
             keys,
             limiters,
@@ -326,7 +322,7 @@ async fn begin(shared: &Arc<Shared>, api: Api, request: Request, id: &str) -> Re
     })?;
     let active = shared.metrics.begin();
     let body = body::read(&parts.headers, body, shared.options.settings.max_body_bytes).await?;
-    let incoming = api.read(&body)?;
+    let incoming = api.read(&body, &shared.known_tools)?;
     drop(body);
     let text = |name: &str| parts.headers.get(name).map(|value| value.to_str().unwrap_or("?").trim().to_owned());
     let named = ModelName::read(&incoming.model, &shared.providers);
@@ -352,9 +348,23 @@ async fn begin(shared: &Arc<Shared>, api: Api, request: Request, id: &str) -> Re
     let (out, pieces) = if incoming.stream { Some(mpsc::channel(PIECES)).unzip() } else { (None, None) };
     let (shared, request) = (shared.clone(), id.to_owned());
     let stop = shared.stop.clone();
+    let stalled = parts.extensions.get::<Stalled>().cloned();
     let (conversation, chosen) = (None, None);
-    let mut job =
-        Job { shared, owner, incoming, session, mode, mode_from, skills, model, request, out, conversation, chosen };
+    let mut job = Job {
+        shared,
+        owner,
+        incoming,
+        session,
+        mode,
+        mode_from,
+        skills,
+        model,
+        request,
+        out,
+        conversation,
+        chosen,
+        stalled,
+    };
     job.check_followed()?;
     job.prepare();
     let session_id = job.session.id().to_owned();
@@ -368,14 +378,14 @@ async fn begin(shared: &Arc<Shared>, api: Api, request: Request, id: &str) -> Re
             Json(answer.unwrap_or_default()).into_response()
         }
         Some(pieces) => {
-            let task = AbortOnDropHandle::new(tokio::spawn(async move {
+            let work = async move {
                 let _held = (permit, active);
                 tokio::select! {
                     _ = job.run() => {}
                     () = stop.cancelled() => {}
                 }
-            }));
-            streamed(pieces, task).await?
+            };
+            streamed::response(pieces, work).await?
         }
     };
     Ok((response, session_id))
@@ -417,7 +427,7 @@ async fn by_agent(request: AgentRequest, held: impl Send + 'static) -> Result<(R
         drop(held);
         return Ok((Json(answered.whole()).into_response(), session));
     };
-    let task = AbortOnDropHandle::new(tokio::spawn(async move {
+    let work = async move {
         let _held = held;
         // It may take long: the client's stream begins now, and is kept alive.
         let _ = out.send(Piece::Begun).await;
@@ -433,42 +443,8 @@ async fn by_agent(request: AgentRequest, held: impl Send + 'static) -> Result<(R
                 out.send(Piece::Events(events)).await
             }
         };
-    }));
-    Ok((streamed(pieces, task).await?, session))
-}
-
-/// The answer of a stream whose first piece is there; a request that failed before it is an ordinary problem.
-async fn streamed(mut pieces: mpsc::Receiver<Piece>, task: AbortOnDropHandle<()>) -> Result<Response, Problem> {
-    let first = match pieces.recv().await {
-        None => return Err(Problem::stopping()),
-        Some(Piece::Failed(problem)) => return Err(problem),
-        Some(Piece::Begun) => Vec::new(),
-        Some(Piece::Events(events)) => events,
     };
-    // Dropping the body drops the task, and with it everything that it does.
-    let events = stream::unfold((pieces, task, Some(first)), |(mut pieces, task, first)| async move {
-        let events = match first {
-            Some(events) => events,
-            None => loop {
-                match tokio::time::timeout(KEEP_ALIVE, pieces.recv()).await {
-                    Err(_) => break vec![Bytes::from_static(b": working\n\n")],
-                    Ok(None) => return None,
-                    Ok(Some(Piece::Events(events))) => break events,
-                    Ok(Some(Piece::Begun | Piece::Failed(_))) => {}
-                }
-            },
-        };
-        let bytes: Bytes = match <[Bytes; 1]>::try_from(events) {
-            Ok([only]) => only,
-            Err(several) => several.concat().into(),
-        };
-        Some((Ok::<_, std::convert::Infallible>(bytes), (pieces, task, None)))
-    });
-    let mut response = Response::new(Body::from_stream(events));
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8"));
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    Ok(response)
+    Ok((streamed::response(pieces, work).await?, session))
 }
 
 fn model_object(name: &str, provider: &str) -> Value {

@@ -16,13 +16,13 @@ use tokio_util::sync::CancellationToken;
 use super::{HostCore, InFlight};
 use crate::{
     bridge::{CodeBridge, StructuredResult},
-    catalog::{Catalog, Entry, ProgressSink, Tool, ToolDefinition, ToolId, View, absent_tool},
+    catalog::{Catalog, Entry, Invoke, ProgressSink, Tool, ToolDefinition, ToolId, View, absent_tool},
     dispatch::{self, AttemptListener, Brakes, CallOrigin, CallRequest, Hooks, RawArguments, Reply, Surface},
     outcome::RunOutcome,
     policy::{Approver, Decision, Effect, Grants, PolicyError, Role, Scope},
     sandbox::{Bridge, Limits, RunRequest, Sandbox, SandboxError},
     skills::SkillSession,
-    source::{Quarantined, Source},
+    source::{Quarantined, Source, client::ClientSource},
     telemetry::{CatalogFigures, Event, SessionLog, SourceCount},
     tool_error::{ToolError, ToolErrorCode},
 };
@@ -37,7 +37,9 @@ pub(crate) struct SessionCore {
     /// Sources that the host does not have.
     own: Vec<Arc<dyn Source>>,
     /// The catalog of host and own sources last derived; held while one is derived.
-    catalog: Mutex<Option<Arc<Catalog>>>,
+    catalog: Arc<Mutex<Option<Arc<Catalog>>>>,
+    /// Who executes the tools of source `client`, when they came without.
+    client: Option<Arc<dyn Invoke>>,
     /// The view last made; good while catalog, policy and gate are the same.
     view: Mutex<Option<Arc<View>>>,
 }
@@ -142,6 +144,18 @@ impl Session {
     #[must_use]
     pub fn with_sources(&self, own: Vec<Arc<dyn Source>>) -> Self {
         Self(Arc::new(SessionCore::new(self.0.shared.clone(), own)))
+    }
+
+    /// The same with tools of a client, whose calls go to `calls` ([`crate::source::client::calls`]). What is derived from the
+    /// tools is kept with them.
+    #[must_use]
+    pub fn with_client(&self, tools: &ClientSource, calls: Arc<dyn Invoke>) -> Self {
+        let mut core = SessionCore::new(self.0.shared.clone(), vec![Arc::new(tools.clone())]);
+        core.client = Some(calls);
+        if self.0.skills.is_none() {
+            core.catalog = tools.catalog.clone();
+        }
+        Self(Arc::new(core))
     }
 
     /// Its id, unique unless the front door named it.
@@ -267,7 +281,7 @@ impl std::ops::Deref for SessionCore {
 
 impl SessionCore {
     fn new(shared: Arc<Shared>, own: Vec<Arc<dyn Source>>) -> Self {
-        Self { shared, own, catalog: Mutex::new(None), view: Mutex::new(None) }
+        Self { shared, own, catalog: Arc::default(), client: None, view: Mutex::new(None) }
     }
 
     fn next_run_id(&self) -> Arc<str> {
@@ -359,6 +373,11 @@ impl SessionCore {
             view.gate().is_none_or(|gate| gate.holds(&absent)) && policy.decide(&absent).effect != Effect::Deny
         };
         catalog.quarantined().iter().filter(|found| named(&found.id)).find(shown).cloned()
+    }
+
+    /// Who executes a tool.
+    pub(crate) fn invoker<'s>(&'s self, tool: &'s Tool) -> &'s Arc<dyn Invoke> {
+        self.client.as_ref().filter(|_| tool.id.source_and_owner() == "client:client").unwrap_or(&tool.invoke)
     }
 
     /// Whether the tool's source is up; a view may be older than the source's latest state.

@@ -4,15 +4,18 @@
 //! sees to that for the source `client`). Invariant: a call is answered at most once, and one whose asker has gone, or whose
 //! client has gone, ends.
 
-use std::{any::Any, sync::Arc};
+use std::{
+    any::Any,
+    sync::{Arc, Mutex},
+};
 
 use futures::future::BoxFuture;
 use serde_json::{Map, Value};
 use tokio::sync::{mpsc, oneshot};
 
-use super::FixedSource;
+use super::{FixedSource, Source, SourceSnapshot};
 use crate::{
-    catalog::{Invocation, Invoke, Tool, ToolDefinition, ToolId, ToolOutput},
+    catalog::{Catalog, Invocation, Invoke, Tool, ToolDefinition, ToolId, ToolOutput},
     tool_error::{ToolError, ToolErrorCode},
 };
 
@@ -51,16 +54,66 @@ impl ClientCall {
     }
 }
 
+/// Tools of a client without the client: whoever brings them again binds the same source to itself, with
+/// [`calls`] and [`crate::host::Session::with_client`].
+#[derive(Debug, Clone)]
+pub struct ClientSource {
+    source: FixedSource,
+    /// The catalog last derived with them; held while one is derived.
+    pub(crate) catalog: Arc<Mutex<Option<Arc<Catalog>>>>,
+}
+
+impl ClientSource {
+    /// From definitions.
+    pub fn new(tools: Vec<ToolDefinition>) -> Self {
+        Self { source: fixed(tools, &(Arc::new(Unbound) as Arc<dyn Invoke>)), catalog: Arc::default() }
+    }
+}
+
+impl Default for ClientSource {
+    fn default() -> Self {
+        Self::new(Vec::new())
+    }
+}
+
+impl Source for ClientSource {
+    fn snapshot(&self) -> Arc<SourceSnapshot> {
+        self.source.snapshot()
+    }
+}
+
+/// Where the calls of one client go, and their receiver. When the receiver is gone, every call fails as `tool_unavailable`.
+pub fn calls() -> (Arc<dyn Invoke>, mpsc::Receiver<ClientCall>) {
+    let (calls, receiver) = mpsc::channel(WAITING_CALLS);
+    (Arc::new(ToClient(calls)), receiver)
+}
+
 /// Makes a source of these tools, `client:client:<name>`, and the receiver of their calls. When the receiver is gone, every
 /// call fails as `tool_unavailable`.
 pub fn source(tools: Vec<ToolDefinition>) -> (FixedSource, mpsc::Receiver<ClientCall>) {
-    let (calls, receiver) = mpsc::channel(WAITING_CALLS);
-    let invoke: Arc<dyn Invoke> = Arc::new(ToClient(calls));
+    let (invoke, receiver) = calls();
+    (fixed(tools, &invoke), receiver)
+}
+
+fn fixed(tools: Vec<ToolDefinition>, invoke: &Arc<dyn Invoke>) -> FixedSource {
     let tools = tools.into_iter().map(|definition| {
         let id = ToolId::new("client", "client", &definition.name);
         Arc::new(Tool::from_source(id, definition, invoke.clone()))
     });
-    (FixedSource::new("client", "client", tools.collect()), receiver)
+    FixedSource::new("client", "client", tools.collect())
+}
+
+fn gone(tool: &str) -> ToolError {
+    ToolError::new(ToolErrorCode::ToolUnavailable, format!("the client that runs {tool} is gone"))
+}
+
+/// Tools of a client that nobody has bound to one.
+struct Unbound;
+
+impl Invoke for Unbound {
+    fn invoke(&self, invocation: Invocation) -> BoxFuture<'static, Result<ToolOutput, ToolError>> {
+        Box::pin(async move { Err(gone(invocation.tool.id.name())) })
+    }
 }
 
 struct ToClient(mpsc::Sender<ClientCall>);
@@ -78,10 +131,8 @@ impl Invoke for ToClient {
                 answer,
                 held: None,
             };
-            let gone =
-                || ToolError::new(ToolErrorCode::ToolUnavailable, format!("the client that runs {name} is gone"));
-            calls.send(call).await.map_err(|_| gone())?;
-            answered.await.map_err(|_| gone())?
+            calls.send(call).await.map_err(|_| gone(&name))?;
+            answered.await.map_err(|_| gone(&name))?
         })
     }
 }

@@ -17,3 +17,4 @@ pub use session_log::{LogLossSink, LogSettings, SessionLog, list_sessions, read_
 pub use tokens::count_tokens;
 
 pub(crate) use clock_text::utc_now;
+pub(crate) use tokens::can_count_at_once;

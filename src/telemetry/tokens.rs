@@ -2,16 +2,22 @@
 //!
 //! The table is built on first use and takes a good part of a second: nothing on the way of a run may count.
 
-use std::sync::LazyLock;
+use std::sync::OnceLock;
 
 use tiktoken_rs::CoreBPE;
 
-static O200K: LazyLock<Option<CoreBPE>> = LazyLock::new(|| tiktoken_rs::o200k_base().ok());
+static O200K: OnceLock<Option<CoreBPE>> = OnceLock::new();
 
 /// Number of o200k_base tokens of a text.
 pub fn count_tokens(text: &str) -> usize {
     // The table is compiled in; should it not load, four bytes are about a token.
-    O200K.as_ref().map_or(text.len().div_ceil(4), |table| table.encode_ordinary(text).len())
+    let table = O200K.get_or_init(|| tiktoken_rs::o200k_base().ok());
+    table.as_ref().map_or(text.len().div_ceil(4), |table| table.encode_ordinary(text).len())
+}
+
+/// Whether the table is there, so that a short text is counted in microseconds.
+pub(crate) fn can_count_at_once() -> bool {
+    O200K.get().is_some()
 }
 
 #[cfg(test)]

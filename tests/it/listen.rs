@@ -8,9 +8,16 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use toolbridge::mock_provider::Step;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpSocket,
+};
+use toolbridge::{
+    mock_provider::{End, Step},
+    telemetry::Event,
+};
 
-use crate::gateway::{self, Parts};
+use crate::gateway::{self, Parts, provider_rows};
 
 /// Longer than anything here takes on a busy machine.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -116,6 +123,41 @@ async fn a_connection_beyond_the_cap_is_told_so_and_the_next_has_the_place_that_
             assert!(begun.elapsed() < PATIENCE, "no place became free");
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_takes_nothing_of_its_answer_loses_its_place_and_what_was_done_for_it_ends() {
+    // More than all buffers between the provider and the client hold together.
+    let script = vec![Step::say("word ".repeat(600_000)), Step::say("there is room")];
+    let mut parts = Parts { script, ..Parts::default() };
+    let settings = &mut parts.options.settings;
+    (settings.max_connections, settings.max_concurrent_requests, settings.write_timeout) = (1, 1, SHORT);
+    let bench = gateway::Bench::of(parts).await;
+    let address = bench.url.strip_prefix("http://").unwrap().to_owned();
+    let ask = |stream: bool| {
+        let messages = json!([{ "role": "user", "content": "x" }]);
+        let body = json!({ "model": "mock:code", "stream": stream, "messages": messages });
+        request(&address, "/v1/chat/completions", &body)
+    };
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(4_096).unwrap();
+    let mut client = socket.connect(address.parse().unwrap()).await.unwrap();
+    client.write_all(ask(true).as_bytes()).await.unwrap();
+    let given_up = bench.provider.until(|requests| requests.iter().any(|request| request.end() == End::Abandoned));
+    tokio::time::timeout(PATIENCE, given_up).await.expect("the provider is asked for no more");
+    let door = Door { request: ask(false), address, _behind: Box::new(()) };
+    let begun = std::time::Instant::now();
+    while !door.is_served() {
+        assert!(begun.elapsed() < PATIENCE, "no place became free");
+    }
+    let mut taken = Vec::new();
+    let end = tokio::time::timeout(PATIENCE, client.read_to_end(&mut taken)).await.expect("the connection has ended");
+    let taken = String::from_utf8_lossy(&taken);
+    assert!(taken.starts_with("HTTP/1.1 200 OK\r\n") && !taken.contains("[DONE]"), "{end:?}: {taken}");
+    let rows = bench.rows().await;
+    let ends: Vec<(bool, Option<String>)> = provider_rows(&rows).into_iter().map(|row| (row.ok, row.code)).collect();
+    assert!(ends.contains(&(false, Some("client_stalled".to_owned()))) && ends.contains(&(true, None)), "{ends:?}");
+    assert_eq!((ends.len(), rows.iter().filter(|row| matches!(row, Event::Lost { .. })).count()), (2, 0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

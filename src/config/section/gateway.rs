@@ -29,6 +29,7 @@ const APPROVAL_WAIT_MS: Range = Range { name: "approvalWaitMs", default: 300_000
 const MAX_CONNECTIONS: Range = Range { name: "maxConnections", default: 1_024, min: 1, max: 100_000 };
 const HEAD_TIMEOUT_MS: Range = Range { name: "headTimeoutMs", default: 30_000, min: 100, max: 600_000 };
 const BODY_TIMEOUT_MS: Range = Range { name: "bodyTimeoutMs", default: 60_000, min: 100, max: 3_600_000 };
+const WRITE_TIMEOUT_MS: Range = Range { name: "writeTimeoutMs", default: 60_000, min: 100, max: 3_600_000 };
 const CONNECT_TIMEOUT_MS: Range = Range { name: "connectTimeoutMs", default: 10_000, min: 100, max: 120_000 };
 const TIMEOUT_MS: Range = Range { name: "timeoutMs", default: 600_000, min: 100, max: 3_600_000 };
 const IDLE_TIMEOUT_MS: Range = Range { name: "idleTimeoutMs", default: 120_000, min: 100, max: 3_600_000 };
@@ -68,6 +69,9 @@ pub(in crate::config) struct RawGateway {
     /// Milliseconds for the body of a request, of `serve --http` too.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub body_timeout_ms: Option<Amount>,
+    /// Milliseconds that a client may take nothing of its answer, of `serve --http` too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub write_timeout_ms: Option<Amount>,
     /// Requests of one key in a minute.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests_per_minute: Option<Amount>,
@@ -185,6 +189,9 @@ pub struct GatewaySettings {
     /// For the body of a request, of `serve --http` too.
     #[serde(rename = "bodyTimeoutMs", serialize_with = "ms")]
     pub body_timeout: Duration,
+    /// How long a client may take nothing of its answer, of `serve --http` too.
+    #[serde(rename = "writeTimeoutMs", serialize_with = "ms")]
+    pub write_timeout: Duration,
     /// Requests of one key in a minute.
     pub requests_per_minute: u32,
     /// Requests to the provider that one request of a client may lead to.
@@ -210,6 +217,7 @@ impl Default for GatewaySettings {
             max_connections: usize::try_from(MAX_CONNECTIONS.default).unwrap_or(usize::MAX),
             head_timeout: Duration::from_millis(HEAD_TIMEOUT_MS.default),
             body_timeout: Duration::from_millis(BODY_TIMEOUT_MS.default),
+            write_timeout: Duration::from_millis(WRITE_TIMEOUT_MS.default),
             requests_per_minute: u32::try_from(REQUESTS_PER_MINUTE.default).unwrap_or(u32::MAX),
             max_turns: u32::try_from(MAX_TURNS.default).unwrap_or(u32::MAX),
             session_idle: Duration::from_millis(SESSION_IDLE_MS.default),
@@ -221,8 +229,8 @@ impl Default for GatewaySettings {
 impl GatewaySettings {
     /// What connections of the gateway, and of `serve --http`, may cost.
     pub fn connections(&self) -> ConnectionLimits {
-        let Self { max_connections, head_timeout, body_timeout, .. } = *self;
-        ConnectionLimits { max_connections, head_timeout, body_timeout }
+        let Self { max_connections, head_timeout, body_timeout, write_timeout, .. } = *self;
+        ConnectionLimits { max_connections, head_timeout, body_timeout, write_timeout }
     }
 }
 
@@ -328,6 +336,7 @@ impl Validator<'_> {
             max_connections: small(self.amount(&MAX_CONNECTIONS, raw.max_connections, place)),
             head_timeout: self.duration(&HEAD_TIMEOUT_MS, raw.head_timeout_ms, place),
             body_timeout: self.duration(&BODY_TIMEOUT_MS, raw.body_timeout_ms, place),
+            write_timeout: self.duration(&WRITE_TIMEOUT_MS, raw.write_timeout_ms, place),
             requests_per_minute: self.count(&REQUESTS_PER_MINUTE, raw.requests_per_minute, place),
             max_turns: self.count(&MAX_TURNS, raw.max_turns, place),
             session_idle: self.duration(&SESSION_IDLE_MS, raw.session_idle_ms, place),

@@ -123,7 +123,7 @@ impl AgentRequest {
             Problem::new(403, "invalid_request_error", "no_such_scope", format!("this key can not be used: {error}"))
         })?;
         let Self { shared, owner, incoming, mode, skills, model, .. } = self;
-        if !incoming.foreign_tools.is_empty() {
+        if !incoming.tools.foreign.is_empty() {
             return Err(Problem::invalid(
                 "tools",
                 "a model with +agent takes tools that are functions only; leave the others out, or ask for the model \
@@ -147,7 +147,7 @@ impl AgentRequest {
         let stream = Stream::default();
         let person: Arc<dyn Approver> = Arc::new(shared.asker(owner, &session, stream.clone()));
         let (calls, receiver) = mpsc::channel(CLIENT_CALLS);
-        let client = ClientSide { tools: incoming.client_tools, calls };
+        let client = ClientSide { tools: incoming.tools.functions.clone(), calls };
         let session_id = session.id().to_owned();
         let setup = Setup {
             settings: &shared.options.agent,
@@ -155,7 +155,7 @@ impl AgentRequest {
             session,
             turns: shared.turns.clone(),
             mode,
-            client: (!client.tools.is_empty()).then_some(client),
+            client: (!client.tools.list().is_empty()).then_some(client),
             skills,
             providers: shared.providers.clone(),
             model: Some(model),

@@ -16,10 +16,10 @@ use super::toolbox::{Observation, Offer, ToolRequest, Toolbox};
 use crate::{
     bridge::{CODE_TOOL, ModeChoice},
     dispatch::{Attempt, RawArguments},
-    gateway::turn::{Asked, ClientTool, Execution, ModeWish, ModelCall, Step, Target, ToolAnswer, TurnTools, Turns},
+    gateway::turn::{Asked, ClientTools, Execution, ModeWish, ModelCall, Step, Target, ToolAnswer, TurnTools, Turns},
     host::{CallOptions, Session},
     skills::{SkillStates, Turn},
-    source::client::{self, ClientCall},
+    source::client::ClientCall,
     telemetry::Event,
     tool_error::{ToolError, ToolErrorCode},
 };
@@ -46,17 +46,9 @@ pub struct SessionTools {
 #[derive(Debug, Clone)]
 pub struct ClientSide {
     /// The tools.
-    pub tools: Vec<ClientTool>,
+    pub tools: Arc<ClientTools>,
     /// Where calls go; the loop goes on when they are answered.
     pub calls: mpsc::Sender<ClientCall>,
-}
-
-impl ClientSide {
-    /// The session with these tools, and the receiver of their calls.
-    fn join(&self, session: &Session) -> (Session, mpsc::Receiver<ClientCall>) {
-        let (source, receiver) = client::source(self.tools.iter().map(ClientTool::definition).collect());
-        (session.with_sources(vec![Arc::new(source)]), receiver)
-    }
 }
 
 impl SessionTools {
@@ -77,7 +69,7 @@ impl SessionTools {
     #[must_use]
     pub fn with_client(self, client: Option<ClientSide>) -> Self {
         let client = client.map(|client| {
-            let (joined, _) = client.join(&self.session);
+            let (joined, _) = client.tools.join(&self.session);
             (client, joined)
         });
         Self { client, ..self }
@@ -120,7 +112,7 @@ impl Toolbox for SessionTools {
         (asked.mode, asked.context_window, asked.strict) = (self.mode, self.context_window, self.strict);
         let mut session = &self.session;
         if let Some((client, joined)) = &self.client {
-            (asked.client_tools, session) = (&client.tools, joined);
+            (asked.client_tools, session) = (client.tools.list(), joined);
         }
         let tools = Arc::new(self.turns.tools(session, &asked));
         let mut offered = lock(&self.offered);
@@ -142,7 +134,7 @@ impl Toolbox for SessionTools {
             let ToolRequest { id, name, args, approver, tool_timeout, clocks } = request;
             let call = ModelCall { id, name, args: RawArguments::Value(Value::Object(args)) };
             // Each call has a way to the client of its own, so that only its clocks stand still.
-            let joined = self.client.as_ref().map(|(client, _)| client.join(&self.session));
+            let joined = self.client.as_ref().map(|(client, _)| client.tools.join(&self.session));
             let (session, receiver) = joined.map_or((None, None), |(session, calls)| (Some(session), Some(calls)));
             let session = session.as_ref().unwrap_or(&self.session);
             let attempts: Arc<Mutex<Vec<Attempt>>> = Arc::default();

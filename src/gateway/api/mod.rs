@@ -7,21 +7,27 @@
 
 mod chat;
 mod responses;
+mod tools;
 
-use std::{collections::HashSet, fmt::Write as _};
+use std::{
+    fmt::{self, Write as _},
+    sync::Arc,
+};
 
 use bytes::Bytes;
-use serde_json::{Map, Value, json};
+use serde::{
+    Deserialize, Deserializer,
+    de::{IgnoredAny, MapAccess, Visitor},
+};
+use serde_json::{Map, Value, json, value::RawValue};
+pub(crate) use tools::{Brought, KnownTools};
 
 use super::{
     problem::Problem,
     provider::Endpoint,
-    turn::{ClientTool, ModelCall, Offer, OfferText, ToolAnswer},
+    turn::{ModelCall, Offer, OfferText, ToolAnswer},
 };
-use crate::{
-    catalog::{Schema, kind as schema_kind},
-    dispatch::RawArguments,
-};
+use crate::{catalog::kind as schema_kind, dispatch::RawArguments};
 
 /// Which of the two is spoken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -30,6 +36,40 @@ pub(crate) enum Api {
     Chat,
     /// `/v1/responses`
     Responses,
+}
+
+/// The JSON object of a request; its tools as they are written.
+struct RequestBody<'a> {
+    rest: Map<String, Value>,
+    tools: Option<&'a RawValue>,
+}
+
+impl<'de> Deserialize<'de> for RequestBody<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fields;
+
+        impl<'de> Visitor<'de> for Fields {
+            type Value = RequestBody<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Self::Value, A::Error> {
+                let (mut rest, mut tools) = (Map::new(), None);
+                while let Some(key) = fields.next_key::<String>()? {
+                    if key == "tools" {
+                        tools = Some(fields.next_value()?);
+                    } else {
+                        rest.insert(key, fields.next_value()?);
+                    }
+                }
+                Ok(RequestBody { rest, tools })
+            }
+        }
+
+        deserializer.deserialize_map(Fields)
+    }
 }
 
 /// A client's request.
@@ -44,12 +84,9 @@ pub(crate) struct Incoming {
     pub(crate) rest: Map<String, Value>,
     pub(crate) stream: bool,
     pub(crate) include_usage: bool,
-    pub(crate) client_tools: Vec<ClientTool>,
-    /// Tools that are no functions: the provider has them, or the client knows what they are.
-    pub(crate) foreign_tools: Vec<Value>,
+    pub(crate) tools: Arc<Brought>,
     pub(crate) choice: Choice,
-    /// `tools` and `tool_choice` as the client gave them, to be shown to it again.
-    pub(crate) given_tools: Option<Value>,
+    /// `tool_choice` as the client gave it, to be shown to it again.
     pub(crate) given_choice: Option<Value>,
 }
 
@@ -147,13 +184,15 @@ pub(crate) trait Voice: Send {
 
 impl Api {
     /// Reads a request.
-    pub(crate) fn read(self, body: &[u8]) -> Result<Incoming, Problem> {
-        // What it says of a fault are types and places, never the text.
-        let body: Value = serde_json::from_slice(body)
-            .map_err(|error| Problem::invalid("", format!("the body is no JSON that can be read: {error}")))?;
-        let Value::Object(mut rest) = body else {
-            return Err(Problem::invalid("", "the body is no JSON object"));
-        };
+    pub(crate) fn read(self, body: &[u8], known: &KnownTools) -> Result<Incoming, Problem> {
+        let RequestBody { mut rest, tools } = serde_json::from_slice(body).map_err(|error| {
+            // What it says of a fault are types and places, never the text.
+            let fault = match serde_json::from_slice::<IgnoredAny>(body) {
+                Ok(_) if error.is_data() => "the body is no JSON object".to_owned(),
+                _ => format!("the body is no JSON that can be read: {error}"),
+            };
+            Problem::invalid("", fault)
+        })?;
         let model = match rest.shift_remove("model") {
             Some(Value::String(model)) if !model.is_empty() => model,
             _ => return Err(Problem::invalid("model", "model is missing: name one as text")),
@@ -166,85 +205,14 @@ impl Api {
         let options = rest.shift_remove("stream_options");
         let include_usage =
             options.as_ref().and_then(|options| options.get("include_usage")).and_then(Value::as_bool).unwrap_or(false);
-        let given_tools = rest.shift_remove("tools").filter(|tools| !tools.is_null());
         let given_choice = rest.shift_remove("tool_choice").filter(|choice| !choice.is_null());
-        // Only this interface shows a client its tools again.
-        let shown_tools = given_tools.as_ref().filter(|_| self == Self::Responses).cloned();
-        let (client_tools, foreign_tools) = self.tools(given_tools)?;
+        let tools = known.of(self, tools)?;
         let choice = self.choice(given_choice.as_ref())?;
         let items = match self {
             Self::Chat => chat::messages(&mut rest)?,
             Self::Responses => responses::input(&mut rest)?,
         };
-        Ok(Incoming {
-            api: self,
-            model,
-            items,
-            rest,
-            stream,
-            include_usage,
-            client_tools,
-            foreign_tools,
-            choice,
-            given_tools: shown_tools,
-            given_choice,
-        })
-    }
-
-    fn tools(self, given: Option<Value>) -> Result<(Vec<ClientTool>, Vec<Value>), Problem> {
-        let (mut client, mut foreign, mut names) = (Vec::<ClientTool>::new(), Vec::new(), HashSet::<String>::new());
-        let given = match given {
-            None => return Ok((client, foreign)),
-            Some(Value::Array(given)) => given,
-            Some(_) => return Err(Problem::invalid("tools", "tools must be a list")),
-        };
-        for (index, mut tool) in given.into_iter().enumerate() {
-            if tool.get("type").and_then(Value::as_str).is_some_and(|kind| kind != "function") {
-                foreign.push(tool);
-                continue;
-            }
-            let nested = if self == Self::Chat { tool.get_mut("function").map(Value::take) } else { None };
-            let (mut function, inside) = nested.map_or((tool, ""), |function| (function, ".function"));
-            let place = |key: &str| format!("tools[{index}]{inside}.{key}");
-            let name = function.get("name").and_then(Value::as_str).filter(|name| !name.is_empty());
-            let Some(name) = name else {
-                return Err(Problem::invalid(&format!("tools[{index}]"), "a function tool needs a name"));
-            };
-            if !names.insert(name.to_owned()) {
-                let shown: String = name.chars().take(100).collect();
-                return Err(Problem::invalid(&format!("tools[{index}]"), format!("two tools are called \"{shown}\"")));
-            }
-            let name = name.to_owned();
-            let mut given = |key: &str| function.get_mut(key).map(Value::take).filter(|value| !value.is_null());
-            let wrong = |key: &str, value: &Value, wanted: &str| {
-                Problem::invalid(
-                    &place(key),
-                    format!("{} is {}; {wanted} belongs there", place(key), schema_kind(value)),
-                )
-            };
-            let description = match given("description") {
-                None => String::new(),
-                Some(Value::String(description)) => description,
-                Some(other) => return Err(wrong("description", &other, "text")),
-            };
-            let strict = match given("strict") {
-                None => None,
-                Some(Value::Bool(strict)) => Some(strict),
-                Some(other) => return Err(wrong("strict", &other, "true or false")),
-            };
-            let parameters = match given("parameters") {
-                None => Schema::from(json!({ "type": "object", "properties": {} })),
-                Some(parameters @ Value::Object(_)) => Schema::from(parameters),
-                Some(other) => return Err(wrong("parameters", &other, "a JSON Schema, an object,")),
-            };
-            // In the catalog it would be set aside, and the client not know why nobody calls it.
-            if let Some(fault) = parameters.fault() {
-                let message = format!("{} can not be used: {fault}", place("parameters"));
-                return Err(Problem::invalid(&place("parameters"), message));
-            }
-            client.push(ClientTool { name, description, parameters, strict });
-        }
-        Ok((client, foreign))
+        Ok(Incoming { api: self, model, items, rest, stream, include_usage, tools, choice, given_choice })
     }
 
     fn choice(self, given: Option<&Value>) -> Result<Choice, Problem> {

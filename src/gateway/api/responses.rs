@@ -85,7 +85,7 @@ pub(super) struct ResponsesVoice {
 impl ResponsesVoice {
     pub(super) fn new(incoming: &Incoming) -> Self {
         Self {
-            given_tools: incoming.given_tools.clone().unwrap_or_else(|| json!([])),
+            given_tools: incoming.tools.given.clone().unwrap_or_else(|| json!([])),
             given_choice: incoming.given_choice.clone().unwrap_or_else(|| "auto".into()),
             id: None,
             last_id: None,
@@ -339,7 +339,7 @@ mod tests {
 
     fn voice() -> Box<dyn Voice> {
         let body = json!({ "model": "m", "input": "x", "tools": [{ "type": "function", "name": "mine" }] });
-        let incoming = Api::Responses.read(body.to_string().as_bytes()).unwrap();
+        let incoming = Api::Responses.read(body.to_string().as_bytes(), &super::super::KnownTools::default()).unwrap();
         Api::Responses.voice(&incoming)
     }
 

@@ -4,6 +4,7 @@
 //! gateway's routes and the agent loop use the same two pieces. Invariant: whatever a model calls goes through its session,
 //! and so through the one dispatch path; nothing here calls a tool. A name that nobody declared is answered as a tool error.
 
+mod brought;
 mod declare;
 mod execute;
 mod extras;
@@ -15,6 +16,7 @@ use std::{collections::HashSet, sync::Arc};
 use offer::Offers;
 use sha2::{Digest, Sha256};
 
+pub use brought::{ClientTool, ClientTools};
 pub use declare::Declared;
 pub use execute::{Execution, ModelCall, Step, ToolAnswer};
 pub use extras::{ExtraTool, ExtraWork, Extras};
@@ -25,7 +27,7 @@ use crate::{
         self, CODE_TOOL, CONTROL_NAMES, Mode, ModeChoice, ModeInput, Names, SchemaTokens, code_tool_description,
         code_tool_input, structured_tools,
     },
-    catalog::{ContentHash, Schema, Selected, Tool, ToolDefinition, ToolId, View},
+    catalog::{ContentHash, Selected, Tool, ToolId, View},
     config::{BridgeMode, Enabled, ToolSearchSettings},
     host::Session,
 };
@@ -85,31 +87,6 @@ pub struct Asked<'a> {
     pub exposed: &'a [String],
     /// Whether the provider takes only strict schemas.
     pub strict: bool,
-}
-
-/// A tool that a client brought.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ClientTool {
-    /// Its name, as the client gave it.
-    pub name: String,
-    /// What it does.
-    pub description: String,
-    /// JSON Schema of its arguments.
-    pub parameters: Schema,
-    /// `strict`, as the client gave it.
-    pub strict: Option<bool>,
-}
-
-impl ClientTool {
-    /// The tool as it joins the catalog.
-    pub(crate) fn definition(&self) -> ToolDefinition {
-        ToolDefinition {
-            name: self.name.clone(),
-            description: self.description.clone(),
-            input_schema: self.parameters.clone(),
-            ..ToolDefinition::default()
-        }
-    }
 }
 
 /// What a declared name stands for.
@@ -277,15 +254,13 @@ fn offer(view: &View, mode: Mode, asked: &Asked<'_>, extra: Vec<ExtraTool>) -> O
     let exposed: Vec<ToolId> =
         asked.exposed.iter().filter_map(|name| tool_named(view, &names, name)).cloned().collect();
     let is_shown = |tool: &Tool| mode == Mode::Direct || view.policy().is_direct(tool) || exposed.contains(&tool.id);
-    let (mut alone, mut kept) = (Vec::new(), Vec::new());
+    let mut alone = Vec::new();
     for (entry, _) in view.tools().filter(|(entry, _)| is_shown(&entry.tool)) {
         let tool = &entry.tool;
         let Some(name) = names.name(&tool.id) else { continue };
         let brought = (tool.id.source() == "client")
             .then(|| asked.client_tools.iter().find(|brought| brought.name == *tool.id.name()))
             .flatten();
-        // Kept with the offer, what is known of the schema is known to the next request that brings it.
-        kept.extend(brought.map(|brought| brought.parameters.clone()));
         let mut declared = Declared::of_tool(name, tool, brought);
         if asked.strict {
             declared.make_strict();
@@ -294,7 +269,7 @@ fn offer(view: &View, mode: Mode, asked: &Asked<'_>, extra: Vec<ExtraTool>) -> O
     }
     let taken: HashSet<String> = alone.iter().map(|(declared, _)| declared.name.clone()).collect();
     let free = |name: &str| if taken.contains(name) { format!("{OWN_PREFIX}{name}") } else { name.to_owned() };
-    let mut offer = Offer::keeping(kept);
+    let mut offer = Offer::default();
     match mode {
         Mode::Direct => {}
         Mode::Code => {

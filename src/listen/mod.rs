@@ -2,8 +2,10 @@
 //! before anything of it is understood.
 //!
 //! Invariant: an address that others can reach is never listened on without a key. A client that is slow has a stated time
-//! for the head of a request and for its body, and holds one of a stated number of connections; who comes beyond that number
-//! is told so. Dropping [`Connections`] ends every connection.
+//! for the head of a request, for its body and for taking more of its answer, and holds one of a stated number of connections;
+//! who comes beyond that number is told so. Dropping [`Connections`] ends every connection.
+
+mod timed_writes;
 
 use std::{
     convert::Infallible,
@@ -29,6 +31,9 @@ use tokio::{
     time::Sleep,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+pub(crate) use timed_writes::Stalled;
+use timed_writes::TimedWrites;
 
 /// Connections beyond the cap that are told so at the same time; others are closed without a word.
 const MAX_REFUSALS: usize = 64;
@@ -76,6 +81,8 @@ pub struct ConnectionLimits {
     pub head_timeout: Duration,
     /// Until the body of a request is there, from the moment when it is waited for.
     pub body_timeout: Duration,
+    /// How long a client may take nothing of its answer.
+    pub write_timeout: Duration,
 }
 
 impl Default for ConnectionLimits {
@@ -222,7 +229,10 @@ where
     B::Data: Send,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let timed = service_fn(|request: Request<Incoming>| {
+    let stream = TimedWrites::new(stream, limits.write_timeout);
+    let stalled = stream.stalled();
+    let timed = service_fn(|mut request: Request<Incoming>| {
+        request.extensions_mut().insert(stalled.clone());
         service.call(request.map(|body| TimedBody { inner: body, within: limits.body_timeout, deadline: None }))
     });
     let connection = http1::Builder::new()
