@@ -68,6 +68,12 @@ const all = {
   tools_streamed: () => converse('streamed tools', true),
   parallel: () => Promise.all(['one', 'two'].map((which) => converse(`parallel ${which}`))),
   responses: () => respond('responses', 'mock:code'),
+  agent_parallel: () =>
+    Promise.all([
+      converse('agent parallel one', false, 'mock:code+agent'),
+      converse('agent parallel two', false, 'mock:direct+agent'),
+      converse('agent parallel three', true, 'mock:code+agent'),
+    ]),
   agent_tools: () => converse('agent programs', false, 'mock:code+agent'),
   agent_tools_streamed: () => converse('agent streams', true, 'mock:direct+agent'),
   agent_responses: () => respond('agent responses', 'mock:direct+agent'),

@@ -77,6 +77,16 @@ def parallel():
     return asyncio.run(both())
 
 
+def agent_parallel():
+    async def both():
+        asked = [("one", False, "mock:code+agent"), ("two", False, "mock:direct+agent"), ("three", True, "mock:code+agent")]
+        return await asyncio.gather(
+            *(asyncio.to_thread(converse, f"agent parallel {which}", stream, model) for which, stream, model in asked)
+        )
+
+    return asyncio.run(both())
+
+
 def agent_tools():
     return converse("agent programs", model="mock:code+agent")
 

@@ -7,7 +7,7 @@ use toolbridge::{
     mock_provider::Step,
 };
 
-use crate::gateway::{Bench, Parts};
+use super::{Bench, Parts, program};
 
 fn function_call(id: &str, name: &str, arguments: &Value) -> Value {
     json!({ "type": "function_call", "id": format!("fc_{id}"), "call_id": id, "name": name, "arguments": arguments.to_string(), "status": "completed" })
@@ -166,4 +166,42 @@ async fn a_response_is_followed_by_its_own_key_and_what_is_not_known_is_told() {
         assert_eq!((status, &problem["error"]["param"]), (400, &json!(param)), "{problem}");
     }
     assert_eq!(bench.asked().len(), 5, "what is refused never reaches the provider");
+}
+
+#[tokio::test]
+async fn responses_are_answered_like_chats_whole_and_streamed() {
+    let code = "return (await openclaw.tools.call('add', {a: 2, b: 40})).result.details";
+    let bench = Bench::new([program(code), Step::say("It is 42."), program(code), Step::say("It is 42.")]).await;
+    let mut body = json!({ "model": "mock:code", "input": "Add a: 2 and b: 40", "tools": [{ "type": "web_search" }] });
+    let (status, answer) = bench.post("/v1/responses", &body).await;
+    assert_eq!(status, 200, "{answer}");
+    let kinds: Vec<&str> =
+        answer["output"].as_array().unwrap().iter().map(|item| item["type"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["message"]);
+    assert_eq!(answer["output"][0]["content"][0]["text"], "It is 42.");
+    assert_eq!(answer["tools"], json!([{ "type": "web_search" }]));
+    assert_eq!(answer["usage"]["toolbridge"]["turns"].as_array().unwrap().len(), 2);
+    let asked = bench.asked();
+    assert_eq!(asked[0].path, "/v1/responses");
+    assert_eq!(asked[0].body["tools"][1], json!({ "type": "web_search" }));
+    let kinds: Vec<Option<&str>> =
+        asked[1].body["input"].as_array().unwrap().iter().map(|item| item["type"].as_str()).collect();
+    assert_eq!(kinds, [None, Some("function_call"), Some("function_call_output")]);
+    assert_eq!(asked[1].body["input"][2]["output"], "42");
+
+    body["stream"] = true.into();
+    let events = bench.events("/v1/responses", &body).await;
+    let names: Vec<&str> = events.iter().map(|event| event["type"].as_str().unwrap()).collect();
+    assert_eq!(names.first(), Some(&"response.created"));
+    assert_eq!(names.last(), Some(&"response.completed"));
+    assert!(!names.iter().any(|name| name.contains("function_call")), "{names:?}");
+    let said: String = events
+        .iter()
+        .filter(|event| event["type"] == "response.output_text.delta")
+        .map(|event| event["delta"].as_str().unwrap())
+        .collect();
+    assert_eq!(said, "It is 42.");
+    let numbers: Vec<u64> = events.iter().map(|event| event["sequence_number"].as_u64().unwrap()).collect();
+    assert_eq!(numbers, (0..events.len() as u64).collect::<Vec<_>>());
+    assert_eq!(events.last().unwrap()["response"]["id"], events[0]["response"]["id"]);
 }

@@ -32,6 +32,9 @@ fn script_of_all() -> Vec<Step> {
         ("streamed tools", vec![program(both), program(one), Step::say("Sun in both, I asked twice.")]),
         ("parallel one", vec![program(one), Step::say("one has sun")]),
         ("parallel two", vec![program(one), Step::say("two has sun")]),
+        ("agent parallel one", vec![program(both), program(one), Step::say("one has sun")]),
+        ("agent parallel two", vec![asks(&["Oslo"]), asks(&["Rome", "Oslo"]), Step::say("two has sun")]),
+        ("agent parallel three", vec![program(one), program(both), Step::say("three has sun")]),
         ("agent programs", vec![program(both), program(one), Step::say("Sun in both, I asked twice.")]),
         ("agent streams", vec![asks(&["Oslo", "Rome"]), Step::say("Sun, as asked directly.")]),
         ("agent responses", vec![asks(&["Oslo"]), Step::say("Sun.")]),
@@ -57,12 +60,13 @@ async fn bench() -> Bench {
     Bench::of(parts).await
 }
 
-const SCENARIOS: [&str; 15] = [
+const SCENARIOS: [&str; 16] = [
     "chat",
     "stream",
     "tools",
     "tools_streamed",
     "parallel",
+    "agent_parallel",
     "agent_tools",
     "agent_tools_streamed",
     "agent_responses",
@@ -83,7 +87,25 @@ async fn run(bench: &Bench, mut command: tokio::process::Command) -> Value {
     // Whoever was cancelled is gone at the provider too.
     let abandoned = bench.provider.until(|requests| requests.iter().any(|request| request.end() == End::Abandoned));
     tokio::time::timeout(PATIENCE, abandoned).await.expect("the request to the provider is dropped");
+    no_conversation_hears_another(bench);
     serde_json::from_slice(&output.stdout).expect("a report")
+}
+
+/// The client's tools answer with the question of their conversation: no model is told an answer of another one.
+fn no_conversation_hears_another(bench: &Bench) {
+    let mut heard = 0;
+    for request in bench.asked() {
+        let messages = request.body["messages"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let content = |message: &Value| message["content"].as_str().unwrap_or_default().to_owned();
+        let question = messages.iter().filter(|message| message["role"] == "user").map(content).next_back();
+        let own = format!("{}: sun in ", question.unwrap_or_default());
+        for told in messages.iter().filter(|message| message["role"] == "tool").map(content) {
+            let (all, of_own) = (told.matches(": sun in ").count(), told.matches(&own).count());
+            assert_eq!(all, of_own, "{own} {told}");
+            heard += all;
+        }
+    }
+    assert!(heard > 10, "{heard}");
 }
 
 /// What every client sees, but for the names of its errors.
@@ -95,6 +117,7 @@ fn expected(names: [&str; 5]) -> Value {
         "tools": ["Sun in both.", [2]],
         "tools_streamed": ["Sun in both, I asked twice.", [2, 1]],
         "parallel": [["one has sun", [1]], ["two has sun", [1]]],
+        "agent_parallel": [["one has sun", [2, 1]], ["two has sun", [1, 2]], ["three has sun", [1, 2]]],
         "agent_tools": ["Sun in both, I asked twice.", [2, 1]],
         "agent_tools_streamed": ["Sun, as asked directly.", [2]],
         "agent_responses": ["function_call", "get_weather", { "city": "Oslo" }, "Sun.", true],
