@@ -28,9 +28,15 @@ pub(crate) struct GatewayArgs {
     host: HostArgs,
 }
 
+/// Threads that pass requests on: one for two processors, as programs run in processes of their own. Each more costs whoever
+/// waits alone, because a piece of an answer is handed from one to another.
+fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, |processors| processors.get().div_ceil(2))
+}
+
 pub(crate) fn run(args: &GatewayArgs) -> Result<ExitCode, CliError> {
     let loaded = args.host.load()?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads()).enable_all().build();
     let runtime = runtime
         .map_err(|error| CliError::System { doing: "starting".into(), reason: crate::system_error::words(&error) })?;
     let done = runtime.block_on(serve(args, &loaded));

@@ -22,6 +22,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post},
 };
+use bytes::Bytes;
 use governor::{
     DefaultDirectRateLimiter, Quota, RateLimiter,
     clock::{Clock, DefaultClock},
@@ -42,7 +43,7 @@ use super::{
         self, Memory,
         route::{self, AgentRequest},
     },
-    api::{Api, KnownTools},
+    api::{Api, Incoming, KnownTools},
     approvals::{Approvals, Asker, Stream, routes as approvals},
     body,
     door::{Door, protection, too_many_connections},
@@ -74,6 +75,8 @@ pub const SKILLS_HEADER: &str = "x-toolbridge-skills";
 pub const SESSION_HEADER: &str = "x-toolbridge-session";
 /// Pieces of a streamed answer that may wait for a slow client.
 const PIECES: usize = 64;
+/// Reading a body of more bytes takes milliseconds, during which a thread that passes requests on would pass none on.
+const LARGE_BODY_BYTES: usize = 512 * 1024;
 /// How long a turn that waits for its client is kept beyond the client's own time.
 const KEEP_BEYOND: Duration = Duration::from_secs(30);
 /// Time for rows to be counted and written when the gateway stops.
@@ -184,7 +187,12 @@ impl Gateway {
                 )
             })
             .method_not_allowed_fallback(|| async {
-                Problem::new(405, "invalid_request_error", "method_not_allowed", "this path takes another method")
+                Problem::new(
+                    405,
+                    "invalid_request_error",
+                    "method_not_allowed",
+                    "this path takes another method: the header Allow says which",
+                )
             })
             .layer(middleware::from_fn(move |request: Request, next: Next| {
                 let door = door.clone();
@@ -322,8 +330,7 @@ async fn begin(shared: &Arc<Shared>, api: Api, request: Request, id: &str) -> Re
     })?;
     let active = shared.metrics.begin();
     let body = body::read(&parts.headers, body, shared.options.settings.max_body_bytes).await?;
-    let incoming = api.read(&body, &shared.known_tools)?;
-    drop(body);
+    let incoming = read(shared, api, body).await?;
     let text = |name: &str| parts.headers.get(name).map(|value| value.to_str().unwrap_or("?").trim().to_owned());
     let named = ModelName::read(&incoming.model, &shared.providers);
     let (mode, mode_from) = match (text(MODE_HEADER), named.mode) {
@@ -389,6 +396,16 @@ async fn begin(shared: &Arc<Shared>, api: Api, request: Request, id: &str) -> Re
         }
     };
     Ok((response, session_id))
+}
+
+/// Reads a request; a large one where nobody else waits for it.
+async fn read(shared: &Arc<Shared>, api: Api, body: Bytes) -> Result<Incoming, Problem> {
+    if body.len() <= LARGE_BODY_BYTES {
+        return api.read(&body, &shared.known_tools);
+    }
+    let shared = shared.clone();
+    let reading = tokio::task::spawn_blocking(move || api.read(&body, &shared.known_tools));
+    reading.await.unwrap_or_else(|_| Err(Problem::stopping()))
 }
 
 /// `docs=always, mail=never`: what a request says about single skills.

@@ -341,5 +341,31 @@ async fn when_a_client_goes_away_its_request_to_the_provider_is_dropped() {
         asking.abort();
         let gone = bench.provider.until(|requests| requests.iter().any(|request| request.end() == End::Abandoned));
         tokio::time::timeout(PATIENCE, gone).await.expect("dropped at the provider");
+        let rows = provider_rows(&bench.rows().await);
+        let ends: Vec<(bool, Option<&str>)> = rows.iter().map(|row| (row.ok, row.code.as_deref())).collect();
+        assert_eq!(ends, [(false, Some("client_closed_request"))], "stream: {stream}");
+        assert!(rows[0].request_tokens > rows[0].tool_tokens && rows[0].tool_tokens > 0, "{rows:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_provider_that_does_not_answer_in_time_or_falls_silent_is_given_up() {
+    let provider: fn(&mut toolbridge::config::ProviderSettings) = |settings| {
+        (settings.timeout, settings.idle_timeout) = (Duration::from_millis(400), Duration::from_millis(300));
+    };
+    for (stream, step, words) in [
+        (false, Step::say("late").slow(3_600_000, 0), "the provider main did not answer for 400 ms and was given up"),
+        (true, Step::say("late").slow(3_600_000, 0), "the provider main did not answer for 400 ms and was given up"),
+        (true, Step::say("late").slow(0, 3_600_000), "the provider main was silent for 300 ms and was given up"),
+    ] {
+        let bench = Bench::of(Parts { script: vec![step], provider, ..Parts::default() }).await;
+        let mut body = question("mock:code");
+        body["stream"] = stream.into();
+        let (status, problem) = bench.post("/v1/chat/completions", &body).await;
+        assert_eq!((status, &problem["error"]["code"]), (504, &json!("provider_timeout")));
+        assert_eq!(problem["error"]["message"], words);
+        let gone = bench.provider.until(|requests| requests.iter().all(|request| request.end() == End::Abandoned));
+        tokio::time::timeout(PATIENCE, gone).await.expect("dropped at the provider");
+        assert_eq!(bench.asked().len(), 1, "what may have been worked on is not sent again");
     }
 }
