@@ -65,6 +65,7 @@ use crate::{
     listen::{self, Stalled},
     skills::{SkillState, SkillStates},
     source::SourceState,
+    telemetry::count_tokens,
 };
 
 /// Header that asks for a mode.
@@ -151,6 +152,8 @@ impl Gateway {
     pub async fn serve(&self, listener: TcpListener, stop: CancellationToken) -> Result<(), ListenError> {
         let options = &self.0.options;
         let address = listen::address(&listener, protection(options))?;
+        // The first request would wait for what is needed to count its tokens.
+        self.0.rows.spawn_blocking(|| count_tokens(""));
         let service = TowerToHyperService::new(self.router(address));
         let full = too_many_connections(options.settings.max_connections);
         let connections = listen::accept(listener, options.settings.connections(), full, service, &stop).await;
@@ -160,6 +163,7 @@ impl Gateway {
             connections.drain(options.grace).await;
         }
         self.0.stop.cancel();
+        connections.end().await;
         self.0.store.clear();
         self.0.rows.close();
         // However it ended: a row is not lost for it.

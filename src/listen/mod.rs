@@ -160,6 +160,13 @@ impl Connections {
         self.open.close();
         tokio::time::timeout(within, self.open.wait()).await.is_ok()
     }
+
+    /// Ends every connection that is left, and with each what was done for it.
+    pub(crate) async fn end(self) {
+        self.end.cancel();
+        self.open.close();
+        self.open.wait().await;
+    }
 }
 
 impl Drop for Connections {

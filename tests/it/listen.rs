@@ -125,10 +125,40 @@ async fn a_connection_beyond_the_cap_is_told_so_and_the_next_has_the_place_that_
     }
 }
 
+/// A client that asks for a stream and never reads.
+async fn unread(bench: &gateway::Bench, request: &str) -> tokio::net::TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(4_096).unwrap();
+    let mut client = socket.connect(bench.url.strip_prefix("http://").unwrap().parse().unwrap()).await.unwrap();
+    client.write_all(request.as_bytes()).await.unwrap();
+    client
+}
+
+/// More than all buffers between the provider and the client hold together.
+fn much() -> Step {
+    Step::say("word ".repeat(600_000))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gateway_that_stops_waits_for_nobody_who_takes_nothing_and_the_row_says_so() {
+    let mut parts = Parts { script: vec![much()], ..Parts::default() };
+    parts.options.grace = Duration::from_millis(100);
+    let bench = gateway::Bench::of(parts).await;
+    let address = bench.url.strip_prefix("http://").unwrap().to_owned();
+    let messages = json!([{ "role": "user", "content": "x" }]);
+    let body = json!({ "model": "mock:code", "stream": true, "messages": messages });
+    let mut client = unread(&bench, &request(&address, "/v1/chat/completions", &body)).await;
+    let mut head = [0; 15];
+    client.read_exact(&mut head).await.unwrap();
+    assert_eq!(&head, b"HTTP/1.1 200 OK");
+    let rows = provider_rows(&tokio::time::timeout(PATIENCE, bench.rows()).await.expect("it stops"));
+    let ends: Vec<(bool, Option<&str>)> = rows.iter().map(|row| (row.ok, row.code.as_deref())).collect();
+    assert_eq!(ends, [(false, Some("stopping"))]);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_takes_nothing_of_its_answer_loses_its_place_and_what_was_done_for_it_ends() {
-    // More than all buffers between the provider and the client hold together.
-    let script = vec![Step::say("word ".repeat(600_000)), Step::say("there is room")];
+    let script = vec![much(), Step::say("there is room")];
     let mut parts = Parts { script, ..Parts::default() };
     let settings = &mut parts.options.settings;
     (settings.max_connections, settings.max_concurrent_requests, settings.write_timeout) = (1, 1, SHORT);
@@ -139,10 +169,7 @@ async fn a_client_that_takes_nothing_of_its_answer_loses_its_place_and_what_was_
         let body = json!({ "model": "mock:code", "stream": stream, "messages": messages });
         request(&address, "/v1/chat/completions", &body)
     };
-    let socket = TcpSocket::new_v4().unwrap();
-    socket.set_recv_buffer_size(4_096).unwrap();
-    let mut client = socket.connect(address.parse().unwrap()).await.unwrap();
-    client.write_all(ask(true).as_bytes()).await.unwrap();
+    let mut client = unread(&bench, &ask(true)).await;
     let given_up = bench.provider.until(|requests| requests.iter().any(|request| request.end() == End::Abandoned));
     tokio::time::timeout(PATIENCE, given_up).await.expect("the provider is asked for no more");
     let door = Door { request: ask(false), address, _behind: Box::new(()) };
