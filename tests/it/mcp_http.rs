@@ -99,6 +99,22 @@ async fn ready(source: &McpSource) -> Arc<toolbridge::source::SourceSnapshot> {
 }
 
 #[tokio::test]
+async fn a_schema_that_is_nested_too_deep_costs_its_own_tool_and_half_a_character_itself_whole_and_as_an_event() {
+    for mode in ["deep", "deep-sse"] {
+        let server = HttpServer::start(mode).await;
+        let source = server.connect(&json!({}));
+        let snapshot = ready(&source).await;
+        assert_eq!(names(&snapshot), ["echo", "die", "hang", "image"], "{mode}");
+        let quarantined: Vec<String> =
+            snapshot.quarantined.iter().map(|tool| format!("{}: {}", tool.id, tool.reason)).collect();
+        assert_eq!(quarantined, ["mcp:web:too-deep: its input schema is nested over 120 levels deep"], "{mode}");
+        let echo = tool(&snapshot, "echo");
+        assert_eq!(echo.definition.description, "Cut here: \u{fffd}");
+        assert!(call(&echo, json!({})).await.is_ok());
+    }
+}
+
+#[tokio::test]
 async fn json_and_event_stream_answers_are_both_understood() {
     for mode in ["plain", "sse"] {
         let server = HttpServer::start(mode).await;

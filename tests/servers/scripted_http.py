@@ -137,6 +137,15 @@ class Server(BaseHTTPRequestHandler):
         else:
             return self.respond(200, {"jsonrpc": "2.0", "id": request["id"], "error": {"code": -32601, "message": "no"}})
         answer = {"jsonrpc": "2.0", "id": request["id"], "result": result}
+        if MODE.startswith("deep") and method == "tools/list":
+            # By hand: the library's own writer goes down with the brackets too.
+            schema = '{"not":' * 200 + '{"type":"string"}' + "}" * 200
+            deep = '{"name":"too-deep","inputSchema":{"type":"object","properties":{"a":%s}}}' % schema
+            text = json.dumps(answer).replace('"tools": [', '"tools": [' + deep + ",")
+            text = text.replace('"name": "echo"', '"name": "echo", "description": "Cut here: \\ud83d"')
+            if MODE == "deep-sse":
+                return self.respond(200, f"event: message\ndata: {text}\n\n".encode(), "text/event-stream")
+            return self.respond(200, text.encode())
         if MODE == "sse":
             progress = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x"}}
             events = "".join(f"event: message\ndata: {json.dumps(message)}\n\n" for message in [progress, answer])

@@ -199,7 +199,7 @@ impl Connection {
                     let transport = StreamableHttpClientTransport::with_client(client, config);
                     serve_client_with_lifecycle_and_ct(handler, transport, lifecycle, cancel.clone()).await
                 } else {
-                    let client = http::client().map_err(Failure::Other)?;
+                    let client = http::tolerant_client().map_err(Failure::Other)?;
                     let transport = StreamableHttpClientTransport::with_client(client, config);
                     serve_client_with_lifecycle_and_ct(handler, transport, lifecycle, cancel.clone()).await
                 };

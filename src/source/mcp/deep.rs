@@ -18,10 +18,14 @@ type Fields<'a> = BTreeMap<String, &'a RawValue>;
 
 /// The same message without what is too deep in its tools; nothing when it is no list of tools, or none is too deep.
 pub(super) fn relieved(message: &[u8]) -> Option<Vec<u8>> {
+    // Most messages are not, and looking costs little.
+    if levels(message) <= MAX_LEVELS {
+        return None;
+    }
     let message: Fields<'_> = serde_json::from_slice(message).ok()?;
     let result: Fields<'_> = serde_json::from_str(message.get("result")?.get()).ok()?;
     let tools: Vec<&RawValue> = serde_json::from_str(result.get("tools")?.get()).ok()?;
-    if !tools.iter().any(|tool| levels(tool.get()) > MAX_LEVELS) {
+    if !tools.iter().any(|tool| levels(tool.get().as_bytes()) > MAX_LEVELS) {
         return None;
     }
     let tools: Vec<String> = tools.iter().map(|tool| relieved_tool(tool.get())).collect();
@@ -33,12 +37,12 @@ pub(super) fn relieved(message: &[u8]) -> Option<Vec<u8>> {
 fn relieved_tool(tool: &str) -> String {
     let Ok(fields) = serde_json::from_str::<Fields<'_>>(tool) else {
         // Something else than a tool; whoever reads the list says so.
-        return if levels(tool) > MAX_LEVELS { "null".to_owned() } else { tool.to_owned() };
+        return if levels(tool.as_bytes()) > MAX_LEVELS { "null".to_owned() } else { tool.to_owned() };
     };
     let mark = format!("\"{TOO_DEEP}\"");
     let fields = fields.iter().map(|(key, value)| {
         let value = value.get();
-        (key.as_str(), if levels(value) > MAX_LEVELS { mark.as_str() } else { value })
+        (key.as_str(), if levels(value.as_bytes()) > MAX_LEVELS { mark.as_str() } else { value })
     });
     written(fields)
 }
@@ -54,9 +58,9 @@ fn written<'f>(fields: impl Iterator<Item = (&'f str, &'f str)>) -> String {
 }
 
 /// How deep the brackets of a JSON text go.
-fn levels(json: &str) -> usize {
+fn levels(json: &[u8]) -> usize {
     let (mut now, mut most, mut in_text, mut escaped) = (0_usize, 0, false, false);
-    for byte in json.bytes() {
+    for byte in json {
         match byte {
             _ if escaped => escaped = false,
             b'\\' if in_text => escaped = true,

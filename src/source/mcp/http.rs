@@ -8,7 +8,7 @@ use reqwest::{
 };
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 
-use super::frame::MAX_LINE_BYTES;
+use super::{frame::MAX_LINE_BYTES, tolerant::TolerantClient};
 use crate::config::HttpSettings;
 
 /// Until a connection must stand.
@@ -36,6 +36,11 @@ pub(super) fn client() -> Result<reqwest::Client, String> {
         .user_agent(concat!("toolbridge/", env!("CARGO_PKG_VERSION")))
         .build();
     client.map_err(|_| "can not be reached: no HTTP client can be made".to_owned())
+}
+
+/// The same, for MCP's messages.
+pub(super) fn tolerant_client() -> Result<TolerantClient, String> {
+    client().map(TolerantClient)
 }
 
 /// How every request to one server is made.

@@ -16,6 +16,7 @@ mod list;
 mod oauth;
 mod process;
 mod servers;
+mod tolerant;
 
 use std::{
     sync::{

@@ -24,7 +24,7 @@ use tokio::{
     time::{Instant, sleep, timeout_at},
 };
 
-use super::http;
+use super::{http, tolerant::TolerantClient};
 use crate::config::{HttpSettings, ServerSettings, ServerTransport, replace_private_file};
 
 /// How long a person may take to sign in.
@@ -125,7 +125,7 @@ pub fn open_browser(url: &str) {
 }
 
 /// An HTTP client that sends the stored tokens and renews them; none when nobody has signed in.
-pub(super) async fn authorized(settings: &HttpSettings) -> Result<Option<AuthClient<reqwest::Client>>, String> {
+pub(super) async fn authorized(settings: &HttpSettings) -> Result<Option<AuthClient<TolerantClient>>, String> {
     let Some(file) = settings.token_file.as_ref().filter(|file| file.exists()) else { return Ok(None) };
     let mut manager = manager(settings).await.map_err(|error| describe(&error))?;
     manager.set_credential_store(TokenFile { file: file.clone() });
@@ -138,7 +138,7 @@ pub(super) async fn authorized(settings: &HttpSettings) -> Result<Option<AuthCli
         let config = OAuthClientConfig::new(client_id, format!("http://127.0.0.1{CALLBACK_PATH}"));
         manager.configure_client(config.with_client_secret(secret.expose())).map_err(|error| describe(&error))?;
     }
-    Ok(Some(AuthClient::new(http::client()?, manager)))
+    Ok(Some(AuthClient::new(http::tolerant_client()?, manager)))
 }
 
 async fn manager(settings: &HttpSettings) -> Result<AuthorizationManager, AuthError> {
