@@ -193,7 +193,8 @@ fn release(file: &File, offset: u64, bytes: usize) {
 impl Default for Schema {
     /// The schema of a tool that says nothing of its arguments: any object.
     fn default() -> Self {
-        Self::new(serde_json::json!({ "type": "object" }))
+        static ANY_OBJECT: LazyLock<Schema> = LazyLock::new(|| Schema::new(serde_json::json!({ "type": "object" })));
+        ANY_OBJECT.clone()
     }
 }
 

@@ -200,7 +200,7 @@ fn why(
         .map(|(id, decision)| Why {
             id: id.to_string(),
             decision: decision.effect,
-            rule: decision.rule,
+            rule: decision.rule.into_owned(),
             reason: decision.reason,
             danger: decision.danger,
         })

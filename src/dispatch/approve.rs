@@ -79,7 +79,7 @@ pub(super) async fn approve(
         description: redact(&tool.definition.description).chars().take(MAX_DESCRIPTION_CHARS).collect(),
         args: shown_args,
         reason: redact(&reasons.join("; ")),
-        rule: if asked_by.is_empty() { decision.rule.clone() } else { "hook".to_owned() },
+        rule: if asked_by.is_empty() { decision.rule.to_string() } else { "hook".to_owned() },
         danger: decision.danger,
         session: session.id.to_string(),
         agent: session.scope.agent.clone(),

@@ -181,7 +181,7 @@ impl<'s> Recorded<'s> {
     pub(super) fn decided(&mut self, decision: &Decision) {
         self.decision = Some(CallDecision {
             effect: decision.effect,
-            rule: decision.rule.clone(),
+            rule: decision.rule.to_string(),
             hooks: Vec::new(),
             approval: None,
         });

@@ -1,7 +1,7 @@
-//! What was made of a content, kept for the next who brings the same.
+//! What was made of something, kept for the next who brings the same.
 //!
-//! Invariant: it is found by the hash of everything that it was made of, so nothing kept can differ from what would be made now;
-//! what is kept is bounded in number and bytes, and what has not been asked for longest goes first.
+//! Invariant: it is found by everything that it was made of, so nothing kept can differ from what would be made now; what is kept
+//! is bounded in number and bytes, and what has not been asked for longest goes first.
 
 use std::{
     collections::VecDeque,
@@ -9,33 +9,35 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use crate::catalog::ContentHash;
-
-/// Values by content.
-pub(super) struct Recent<T> {
+/// Values by what they were made of.
+pub(super) struct Recent<K, T> {
     max: usize,
     max_bytes: usize,
     /// The one asked for last is at the end. Held for a look-up, never while a value is made.
-    kept: Mutex<VecDeque<Kept<T>>>,
+    kept: Mutex<VecDeque<Kept<K, T>>>,
 }
 
-struct Kept<T> {
-    key: ContentHash,
+struct Kept<K, T> {
+    key: K,
     bytes: usize,
     value: Arc<T>,
 }
 
-impl<T> Recent<T> {
+impl<K, T> Recent<K, T> {
     /// Keeps at most `max` values, of `max_bytes` together; a single one may be larger.
     pub(super) fn new(max: usize, max_bytes: usize) -> Self {
         Self { max, max_bytes, kept: Mutex::default() }
     }
 
-    /// The value under a key, made if need be, with its bytes. What can not be made is not kept.
-    pub(super) fn get<E>(&self, key: ContentHash, make: impl FnOnce() -> Result<(T, usize), E>) -> Result<Arc<T>, E> {
+    /// The value under the key that `is_it` knows, made if need be, with its key and its bytes. What can not be made is not kept.
+    pub(super) fn get<E>(
+        &self,
+        is_it: impl Fn(&K) -> bool,
+        make: impl FnOnce() -> Result<(K, T, usize), E>,
+    ) -> Result<Arc<T>, E> {
         let lock = || self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let again = |kept: &mut VecDeque<Kept<T>>| {
-            let at = kept.iter().rposition(|known| known.key == key)?;
+        let again = |kept: &mut VecDeque<Kept<K, T>>| {
+            let at = kept.iter().rposition(|known| is_it(&known.key))?;
             let found = kept.remove(at)?;
             let value = found.value.clone();
             kept.push_back(found);
@@ -44,7 +46,7 @@ impl<T> Recent<T> {
         if let Some(value) = again(&mut lock()) {
             return Ok(value);
         }
-        let (value, bytes) = make()?;
+        let (key, value, bytes) = make()?;
         let value = Arc::new(value);
         let mut kept = lock();
         // Somebody else may have been as fast: all go on with the same one.
@@ -59,12 +61,13 @@ impl<T> Recent<T> {
             total -= oldest.bytes;
             gone.push(oldest);
         }
+        // What goes may be large: it is dropped when nobody waits for the look-up.
         drop(kept);
         Ok(value)
     }
 }
 
-impl<T> fmt::Debug for Recent<T> {
+impl<K, T> fmt::Debug for Recent<K, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Recent").field("max", &self.max).field("max_bytes", &self.max_bytes).finish_non_exhaustive()
     }
@@ -77,12 +80,13 @@ mod tests {
     const MAX: usize = 8;
     const MAX_BYTES: usize = 100;
 
-    fn get(recent: &Recent<u8>, number: u8, bytes: usize) -> (Arc<u8>, bool) {
+    fn get(recent: &Recent<u8, u8>, number: u8, bytes: usize) -> (Arc<u8>, bool) {
         let mut is_made = false;
-        let value = recent.get([number; 32], || {
+        let make = || {
             is_made = true;
-            Ok::<_, ()>((number, bytes))
-        });
+            Ok::<_, ()>((number, number, bytes))
+        };
+        let value = recent.get(|key| *key == number, make);
         (value.unwrap(), is_made)
     }
 
@@ -113,8 +117,8 @@ mod tests {
 
     #[test]
     fn what_can_not_be_made_is_tried_again() {
-        let recent = Recent::<u8>::new(MAX, MAX_BYTES);
-        assert_eq!(recent.get([0; 32], || Err("no")), Err("no"));
+        let recent = Recent::<u8, u8>::new(MAX, MAX_BYTES);
+        assert_eq!(recent.get(|key| *key == 0, || Err("no")), Err("no"));
         assert!(get(&recent, 0, 1).1);
     }
 }

@@ -410,12 +410,7 @@ impl SessionCore {
         if let Some(gate) = gate.filter(|gate| !view.is_behind(Some(gate)) && !gate.holds(&entry.tool)) {
             let reason = Some("the skill that it came with is not loaded any more".to_owned());
             let rule = if gate.closed { "plan" } else { "skill" };
-            return Cow::Owned(Decision {
-                effect: Effect::Deny,
-                rule: rule.to_owned(),
-                reason,
-                danger: decision.danger,
-            });
+            return Cow::Owned(Decision { effect: Effect::Deny, rule: rule.into(), reason, danger: decision.danger });
         }
         if view.is_under(&policy) {
             return Cow::Borrowed(decision);
@@ -427,7 +422,7 @@ impl SessionCore {
             }
             Err(error) => Cow::Owned(Decision {
                 effect: crate::policy::Effect::Deny,
-                rule: "scope".to_owned(),
+                rule: "scope".into(),
                 reason: Some(error.to_string()),
                 danger: decision.danger,
             }),

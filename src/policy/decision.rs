@@ -1,6 +1,6 @@
 //! All rules together: from settings to the decision about one tool in one session.
 
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -142,7 +142,7 @@ pub struct Decision {
     /// Allow, ask or deny.
     pub effect: Effect,
     /// Which rule decided: `tools.policy[2]`, `agents.support.policy[0]`, `profile docs`, `role reader`, `danger`, `default`.
-    pub rule: String,
+    pub rule: Cow<'static, str>,
     /// Why.
     pub reason: Option<String>,
     /// The tool may destroy something: only an admin may approve it.
@@ -278,7 +278,7 @@ impl ScopePolicy<'_> {
     pub fn decide(&self, tool: &Tool) -> Decision {
         let danger = self.policy.is_dangerous(tool);
         let decision =
-            |effect, rule: &str, reason: Option<String>| Decision { effect, rule: rule.to_owned(), reason, danger };
+            |effect, rule: Cow<'static, str>, reason: Option<String>| Decision { effect, rule, reason, danger };
         let agent_rules = self.agent.map_or(&[][..], |agent| &agent.rules);
         let mut first: Option<&CompiledRule> = None;
         for rule in agent_rules.iter().chain(&self.policy.rules) {
@@ -286,34 +286,38 @@ impl ScopePolicy<'_> {
                 continue;
             }
             if rule.effect == Effect::Deny {
-                return decision(Effect::Deny, &rule.place, rule.reason.clone());
+                return decision(Effect::Deny, rule.place.clone().into(), rule.reason.clone());
             }
             if rule.owner_only && !self.scope.owner {
                 let reason = rule.reason.clone().or_else(|| Some("for the owner only".to_owned()));
-                return decision(Effect::Deny, &rule.place, reason);
+                return decision(Effect::Deny, rule.place.clone().into(), reason);
             }
             first = first.or(Some(rule));
         }
         if !self.scope.owner && in_group(&self.policy.owner_only, &tool.id) {
-            return decision(Effect::Deny, "tools.ownerOnly", Some("for the owner only".to_owned()));
+            return decision(Effect::Deny, "tools.ownerOnly".into(), Some("for the owner only".to_owned()));
         }
         if self.profile.is_some_and(|profile| !profile.holds(tool)) {
             let name = self.scope.profile.as_deref().unwrap_or_default();
-            return decision(Effect::Deny, &format!("profile {name}"), Some("not part of the profile".to_owned()));
+            return decision(
+                Effect::Deny,
+                format!("profile {name}").into(),
+                Some("not part of the profile".to_owned()),
+            );
         }
         if self.role == Role::Reader && (danger || !tool.is_read_only()) {
             return decision(
                 Effect::Deny,
-                "role reader",
+                "role reader".into(),
                 Some("a reader calls only tools that change nothing".to_owned()),
             );
         }
         match first {
             Some(rule) if rule.effect == Effect::Ask || !danger => {
-                decision(rule.effect, &rule.place, rule.reason.clone())
+                decision(rule.effect, rule.place.clone().into(), rule.reason.clone())
             }
-            _ if danger => decision(Effect::Ask, "danger", Some("the tool may destroy something".to_owned())),
-            _ => decision(Effect::Allow, "default", None),
+            _ if danger => decision(Effect::Ask, "danger".into(), Some("the tool may destroy something".to_owned())),
+            _ => decision(Effect::Allow, "default".into(), None),
         }
     }
 }

@@ -1,12 +1,11 @@
 //! The tools that a client brings, read once for the same text: an agent sends the same ones with each of its requests.
 //!
-//! Invariant: what was read is found by SHA-256 of exactly the text that it was read from, and by the API that it is written
-//! for; what is refused is not kept.
+//! Invariant: what was read is found by exactly the text that it was read from, and by the API that it is written for; what is
+//! refused is not kept.
 
 use std::{collections::HashSet, sync::Arc};
 
 use serde_json::{Value, json, value::RawValue};
-use sha2::{Digest, Sha256};
 
 use super::{Api, Problem};
 use crate::{
@@ -35,7 +34,7 @@ pub(crate) struct Brought {
 
 /// What was read of the tools of earlier requests.
 #[derive(Debug)]
-pub(crate) struct KnownTools(Recent<Brought>);
+pub(crate) struct KnownTools(Recent<(Api, Box<str>), Brought>);
 
 impl Default for KnownTools {
     fn default() -> Self {
@@ -47,10 +46,8 @@ impl KnownTools {
     /// The tools that this text gives.
     pub(super) fn of(&self, api: Api, text: Option<&RawValue>) -> Result<Arc<Brought>, Problem> {
         let Some(text) = text.map(RawValue::get).filter(|text| *text != "null") else { return Ok(Arc::default()) };
-        let mut key = Sha256::new();
-        key.update(api.items_key());
-        key.update(text);
-        self.0.get(key.finalize().into(), || Ok((read(api, text)?, text.len())))
+        let is_it = |(known, by): &(Api, Box<str>)| *known == api && **by == *text;
+        self.0.get(is_it, || Ok(((api, text.into()), read(api, text)?, text.len())))
     }
 }
 

@@ -96,7 +96,7 @@ impl Offer {
 
 /// Offers by what they were made of.
 #[derive(Debug)]
-pub(super) struct Offers(Recent<Offer>);
+pub(super) struct Offers(Recent<ContentHash, Offer>);
 
 impl Default for Offers {
     fn default() -> Self {
@@ -110,9 +110,9 @@ impl Offers {
         let with_bytes = || {
             let offer = make();
             let bytes = offer.bytes();
-            Ok::<_, Infallible>((offer, bytes))
+            Ok::<_, Infallible>((key, offer, bytes))
         };
-        match self.0.get(key, with_bytes) {
+        match self.0.get(|known| *known == key, with_bytes) {
             Ok(offer) => offer,
         }
     }
