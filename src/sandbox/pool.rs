@@ -130,11 +130,23 @@ pub(super) struct Shared {
     waiting: Mutex<VecDeque<Parked>>,
     /// Set when the last waiting worker was taken, so that the thread refills without being asked for each one.
     pub(super) empty: AtomicBool,
+    /// Workers that have said their last word, for the thread to kill and forget.
+    finished: Mutex<Vec<WorkerProcess>>,
 }
 
 impl Shared {
     pub(super) fn new() -> Self {
-        Self { waiting: Mutex::new(VecDeque::new()), empty: AtomicBool::new(false) }
+        Self { waiting: Mutex::default(), empty: AtomicBool::new(false), finished: Mutex::default() }
+    }
+
+    /// Kills those that are still there, and closes what belongs to them. After an exit was told to whoever waits for it.
+    pub(super) fn end_finished(&self) {
+        let finished = std::mem::take(&mut *self.finished());
+        drop(finished);
+    }
+
+    fn finished(&self) -> MutexGuard<'_, Vec<WorkerProcess>> {
+        self.finished.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn waiting(&self) -> MutexGuard<'_, VecDeque<Parked>> {
@@ -189,6 +201,11 @@ impl Pool {
 
     /// A worker that has not seen a program: a waiting one if there is one, else one made now.
     pub async fn checkout(&self) -> Result<WorkerProcess, SandboxError> {
+        WorkerProcess::adopt(self.take().await?)
+    }
+
+    /// As [`Pool::checkout`], not yet bound to the caller's runtime.
+    pub(super) async fn take(&self) -> Result<Parked, SandboxError> {
         let taken = {
             let mut waiting = self.shared.waiting();
             // One that died while it waited, with its zygote, is of no use to anybody.
@@ -203,15 +220,28 @@ impl Pool {
             if now_empty && !self.shared.empty.swap(true, Ordering::Relaxed) {
                 self.wake();
             }
-            return WorkerProcess::adopt(parked);
+            return Ok(parked);
         }
         let (reply, worker) = oneshot::channel();
         self.commands.send(Command::Worker(reply)).map_err(|_| SandboxError::Closed)?;
         self.wake();
         match tokio::time::timeout(Duration::from_secs(START_TIMEOUT_SECONDS), worker).await {
-            Ok(Ok(parked)) => WorkerProcess::adopt(parked?),
+            Ok(Ok(parked)) => parked,
             Ok(Err(_)) => Err(SandboxError::Closed),
             Err(_) => Err(SandboxError::Slow { seconds: START_TIMEOUT_SECONDS }),
+        }
+    }
+
+    /// Takes back a worker that has said its last word and ends by itself: what it leaves is cleared away, and it is killed
+    /// if it lingers, off the caller's path. Any other worker is dropped, which kills it at once.
+    pub fn give_back(&self, mut worker: WorkerProcess) {
+        let mut finished = self.shared.finished();
+        // The thread tells of an exit first and then looks here, so it finds every worker whose exit is not yet told.
+        if worker.is_reaped() {
+            drop(finished);
+            drop(worker);
+        } else {
+            finished.push(worker);
         }
     }
 

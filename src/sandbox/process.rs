@@ -98,6 +98,11 @@ impl Parked {
         }
     }
 
+    /// The host's end of the channel; it does not block.
+    pub(super) fn channel(&self) -> Option<&StdUnixStream> {
+        self.channel.as_ref()
+    }
+
     /// Whether the process has ended.
     pub(super) fn is_gone(&self) -> bool {
         is_gone(&self.pidfd)
@@ -153,6 +158,11 @@ impl WorkerProcess {
         };
         self.exit = Some(exit);
         exit
+    }
+
+    /// Whether the pool's thread has reaped it already, or will never.
+    pub(super) fn is_reaped(&mut self) -> bool {
+        !matches!(self.parked.exit.try_recv(), Err(oneshot::error::TryRecvError::Empty))
     }
 
     /// CPU time that the worker has used; `None` once it is gone.

@@ -12,7 +12,9 @@ use super::{
     Bridge, Limits, Pool, PoolOptions, SandboxError, classify,
     classify::Verdict,
     process::{Origin, WorkerProcess},
-    session::{End, Ledger, Peer, Refusal, Report, Session, Stage, accept_value, clip, excerpt, milliseconds},
+    session::{
+        End, Ledger, Outbound, Peer, Refusal, Report, Session, Stage, accept_value, clip, excerpt, milliseconds,
+    },
 };
 use crate::{
     outcome::{Phase, Position, RunError, RunErrorCode, RunOutcome, RunTelemetry, Warning},
@@ -92,20 +94,28 @@ impl Sandbox {
         let mut attempts = ATTEMPTS;
         loop {
             attempts -= 1;
+            let mut program = Outbound::with_program(&mut code, &limits, seed());
             let worker = tokio::select! {
                 biased;
                 () = cancel.cancelled() => {
                     let verdict = Verdict::new(RunErrorCode::Aborted, Phase::Start, "the caller ended the run");
                     return run.failed(verdict, None, Empty::default());
                 }
-                worker = self.pool.checkout() => worker,
+                worker = self.pool.take() => worker,
             };
+            // The program leaves before anything else is done, so that the worker wakes up meanwhile.
+            let worker = worker.and_then(|parked| {
+                if let Some(channel) = parked.channel() {
+                    program.flush_unbound(channel);
+                }
+                WorkerProcess::adopt(parked)
+            });
             let mut worker = match worker {
                 Ok(worker) => worker,
                 Err(error) => return run.failed(unavailable(&error), None, Empty::default()),
             };
             worker.origin().name().clone_into(&mut run.telemetry.worker_origin);
-            let session = Session::new(&worker, &mut code, &limits, bridge.clone(), seed(), started);
+            let session = Session::new(&worker, program, &limits, bridge.clone(), started);
             let sent = Instant::now();
             let (end, report) = session.run(&cancel).await;
             if !matches!(end, End::Done(_) | End::Closed { .. }) {
@@ -117,7 +127,11 @@ impl Sandbox {
             };
             let unseen = matches!(end, End::Closed { .. }) && report.ready.is_none();
             let words = if unseen { worker.stderr_tail() } else { String::new() };
-            drop(worker);
+            if matches!(end, End::Done(_)) {
+                self.pool.give_back(worker);
+            } else {
+                drop(worker);
+            }
             if unseen && let Some(error) = exit.and_then(|exit| SandboxError::from_exit(exit, &words)) {
                 return run.failed(unavailable(&error), None, Empty::default());
             }

@@ -29,6 +29,10 @@ const MAX_IN_FLIGHT: usize = 16;
 /// first moments of the run that took it; most runs are over by then.
 const REFILL_DELAY: Duration = Duration::from_millis(3);
 
+/// How often workers that have said their last word are looked for while runs go on. An honest one ends by itself at once,
+/// which wakes the thread; this is for one that lingers.
+const LINGER_CHECK: Duration = Duration::from_millis(50);
+
 /// Zygotes that end one after another before they serve, until whoever waits for a worker hears of it.
 const MAX_FAILED_STARTS: u32 = 3;
 
@@ -144,6 +148,7 @@ impl Supervisor {
                 self.read_commands();
             }
             self.listen(&ready[1..]);
+            self.shared.end_finished();
         }
         self.shared.waiting().clear();
         for waiter in self.queue.drain(..) {
@@ -164,15 +169,25 @@ impl Supervisor {
         self.shared.waiting().len()
     }
 
+    /// Workers that have a program, while `waiting` have none.
+    fn running_count(&self, waiting: usize) -> usize {
+        let alive: usize = self.generations.iter().map(|one| one.live.len()).sum();
+        alive.saturating_sub(waiting)
+    }
+
     /// Waits for something to happen: the waker first, then each generation in order.
     fn wait(&self) -> Vec<bool> {
         let mut descriptors = vec![PollFd::new(self.wake.as_fd(), PollFlags::POLLIN)];
         descriptors
             .extend(self.generations.iter().map(|one| PollFd::new(one.launcher.control.as_fd(), PollFlags::POLLIN)));
-        let timeout = self.refill_at.map_or(PollTimeout::NONE, |at| {
-            let left = at.saturating_duration_since(Instant::now()) + Duration::from_micros(999);
-            PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO)
-        });
+        let refill_in =
+            self.refill_at.map(|at| at.saturating_duration_since(Instant::now()) + Duration::from_micros(999));
+        let look_in = (self.running_count(self.waiting_count()) > 0).then_some(LINGER_CHECK);
+        let timeout = refill_in
+            .into_iter()
+            .chain(look_in)
+            .min()
+            .map_or(PollTimeout::NONE, |left| PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO));
         if poll(&mut descriptors, timeout).is_err() {
             return vec![false; descriptors.len()];
         }
@@ -253,8 +268,7 @@ impl Supervisor {
             return;
         }
         let mut waiting = self.shared.waiting();
-        let alive: usize = self.generations.iter().map(|one| one.live.len()).sum();
-        if alive.saturating_sub(waiting.len()) < self.processors {
+        if self.running_count(waiting.len()) < self.processors {
             waiting.iter_mut().for_each(Parked::rehearse);
         }
     }

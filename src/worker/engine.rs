@@ -96,18 +96,20 @@ impl Engine {
         let _ = channel.send(&FromWorker::Hello { version: PROTOCOL_VERSION });
         confine();
         let _ = channel.send(&FromWorker::Ready);
-        let mut first = channel.receive();
-        if first == ToWorker::Rehearse {
-            first = channel.received().unwrap_or_else(|| {
+        let mut first = Some(channel.receive());
+        if first == Some(ToWorker::Rehearse) {
+            first = channel.received();
+            if first.is_none() {
                 self.rehearse(REHEARSAL);
-                channel.receive()
-            });
+            }
         }
-        let ToWorker::Execute(execute) = first else { exit(EXIT_PROTOCOL) };
+        // All that can be done without the program is done before it is waited for.
         if let Some(fd) = channel.raw_fd() {
             memory::report_to(fd);
         }
         self.state.reset(channel);
+        let first = first.unwrap_or_else(|| self.state.channel.borrow_mut().receive());
+        let ToWorker::Execute(execute) = first else { exit(EXIT_PROTOCOL) };
         self.execute(&execute);
         exit(0)
     }

@@ -148,6 +148,24 @@ async fn a_killed_launcher_takes_everything_below_it_along() {
     }
 }
 
+#[tokio::test]
+async fn a_worker_that_was_given_back_and_does_not_end_by_itself_is_killed() {
+    for use_zygote in [true, false] {
+        let pool = pool(PoolOptions { use_zygote, ..options() });
+        // It waits for the next attempt, and would for ever.
+        let mut lingers = pool.checkout().await.unwrap();
+        assert!(answers(&mut lingers).await, "zygote {use_zygote}");
+        let gone = Watched::new(lingers.process_id().unwrap());
+        pool.give_back(lingers);
+        assert!(gone.ends_within(10_000), "zygote {use_zygote}");
+        let mut ended = pool.checkout().await.unwrap();
+        ended.kill();
+        ended.exited().await;
+        pool.give_back(ended);
+        assert!(next_answers(&pool).await, "zygote {use_zygote}");
+    }
+}
+
 /// The processes that this one has started itself.
 fn children() -> HashSet<i32> {
     let own = std::process::id().to_string();

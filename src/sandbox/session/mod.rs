@@ -25,13 +25,13 @@ pub(crate) use calls::{Ledger, clip, milliseconds};
 use conversation::Conversation;
 pub(crate) use conversation::{Stage, Violation};
 pub(crate) use excerpt::excerpt;
-use outbound::Outbound;
+pub(crate) use outbound::Outbound;
 use tokio::{net::UnixStream, time::Sleep};
 use tokio_util::sync::CancellationToken;
 pub(crate) use value::{Refusal, accept as accept_value};
 
 use crate::{
-    protocol::{Done, Execute, FrameDecoder, FromWorker, LogLine, Settle, ToWorker},
+    protocol::{Done, FrameDecoder, FromWorker, LogLine, Settle, ToWorker},
     sandbox::{Bridge, Limits, RunClock},
     tool_error::{ToolError, ToolErrorCode},
 };
@@ -113,38 +113,21 @@ pub(crate) struct Session<'a, P> {
 }
 
 impl<'a, P: Peer> Session<'a, P> {
-    /// A session that has already put the program on its way.
+    /// A session over a channel on which `program` is on its way, or the rest of it is still to be sent.
     pub(crate) fn new(
         peer: &'a P,
-        code: &mut String,
+        program: Outbound,
         limits: &'a Limits,
         bridge: Arc<dyn Bridge>,
-        seed: [u8; 16],
         run_started: Instant,
     ) -> Self {
-        let mut outbound = Outbound::new(limits.max_frame_bytes);
-        let narrow = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
-        let mut execute = ToWorker::Execute(Execute {
-            code: std::mem::take(code),
-            max_output_bytes: narrow(limits.max_output_bytes),
-            max_log_bytes: narrow(limits.max_log_bytes),
-            max_calls: limits.max_calls,
-            max_frame_bytes: narrow(limits.max_frame_bytes),
-            seed,
-        });
-        // A program is at most 4 MiB, and its frame may be so even where answers must be smaller.
-        outbound.push_program(&execute);
-        if let ToWorker::Execute(execute) = &mut execute {
-            *code = std::mem::take(&mut execute.code);
-        }
-        outbound.flush(peer.channel());
         Self {
             peer,
             limits,
             conversation: Conversation::new(limits.max_calls, limits.max_log_bytes),
             decoder: FrameDecoder::new(limits.max_frame_bytes),
             read_buffer: vec![0; READ_BYTES],
-            outbound,
+            outbound: program,
             calls: Calls::new(bridge, limits.max_concurrent_calls, run_started),
             logs: Vec::new(),
             bytes_from_worker: 0,

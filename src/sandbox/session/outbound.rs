@@ -2,11 +2,17 @@
 //!
 //! Invariant: many small frames become one write; a frame is written whole or the channel is done for.
 
-use std::io;
+use std::{
+    io::{self, Write},
+    os::unix::net::UnixStream as StdUnixStream,
+};
 
 use tokio::net::UnixStream;
 
-use crate::protocol::{FrameError, ToWorker, encode_into};
+use crate::{
+    protocol::{Execute, FrameError, ToWorker, encode_into},
+    sandbox::Limits,
+};
 
 /// What a buffer may keep for the next frames once everything is written.
 const KEPT_BYTES: usize = 256 * 1024;
@@ -36,16 +42,41 @@ impl Outbound {
         encode_into(message, self.cap_bytes, &mut self.bytes)
     }
 
-    /// Puts the program in line, whose size has its own limit.
-    pub(crate) fn push_program(&mut self, program: &ToWorker) {
-        encode_into(program, u32::MAX as usize, &mut self.bytes).expect("a program is megabytes at most");
+    /// The first frame of a run: its program and what it may use.
+    pub(crate) fn with_program(code: &mut String, limits: &Limits, seed: [u8; 16]) -> Self {
+        let narrow = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
+        let mut execute = ToWorker::Execute(Execute {
+            code: std::mem::take(code),
+            max_output_bytes: narrow(limits.max_output_bytes),
+            max_log_bytes: narrow(limits.max_log_bytes),
+            max_calls: limits.max_calls,
+            max_frame_bytes: narrow(limits.max_frame_bytes),
+            seed,
+        });
+        let mut outbound = Self::new(limits.max_frame_bytes);
+        // A program is at most 4 MiB, and its frame may be so even where answers must be smaller.
+        encode_into(&execute, u32::MAX as usize, &mut outbound.bytes).expect("a program is megabytes at most");
+        if let ToWorker::Execute(execute) = &mut execute {
+            *code = std::mem::take(&mut execute.code);
+        }
+        outbound
     }
 
-    /// Writes as much as the socket takes; whether it took anything.
+    /// Writes as much as the socket takes; whether it took anything. Of a socket that was just bound to its runtime it
+    /// writes nothing: the runtime does not know yet that there is room.
     pub(crate) fn flush(&mut self, channel: &UnixStream) -> bool {
+        self.write(|bytes| channel.try_write(bytes))
+    }
+
+    /// As [`Self::flush`], before the socket is bound to a runtime. It must not block.
+    pub(crate) fn flush_unbound(&mut self, mut channel: &StdUnixStream) {
+        self.write(|bytes| channel.write(bytes));
+    }
+
+    fn write(&mut self, mut write: impl FnMut(&[u8]) -> io::Result<usize>) -> bool {
         let mut moved = false;
         while self.waiting_bytes() > 0 {
-            match channel.try_write(&self.bytes[self.written..]) {
+            match write(&self.bytes[self.written..]) {
                 Ok(bytes) => {
                     self.written += bytes;
                     self.sent_bytes += bytes as u64;

@@ -139,7 +139,8 @@ async fn played(
     });
     let peer = Played { channel: host, cpu: Mutex::new(Box::new(cpu)) };
     let mut code = "1".to_owned();
-    let session = Session::new(&peer, &mut code, limits, bridge, [0; 16], Instant::now());
+    let program = Outbound::with_program(&mut code, limits, [0; 16]);
+    let session = Session::new(&peer, program, limits, bridge, Instant::now());
     assert_eq!(code, "1", "the text stays with the caller");
     let ended = session.run(cancel).await;
     drop(peer);
