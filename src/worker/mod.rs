@@ -20,6 +20,7 @@ mod rejections;
 mod seccomp;
 mod serve;
 mod settle;
+mod skim;
 mod stack;
 mod state;
 mod thrown;

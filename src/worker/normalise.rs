@@ -12,6 +12,7 @@ use super::{
     foreign::{self, Foreign},
     hints,
     outline::{self, NoOutline, Outline},
+    skim,
     state::{Edit, Source, State},
     thrown,
     typescript::{self, Erased},
@@ -192,6 +193,9 @@ struct Form<'a> {
     call_value: bool,
 }
 
+/// Programs up to this are compiled whole before they run; of a larger one, functions that are never called cost more.
+const MAX_EAGER_BYTES: usize = 16 * 1024;
+
 const BODY: &str = "(async () => {\"use strict\";";
 const EXPRESSION: &str = "(async () => {\"use strict\";return (";
 const BODY_END: &str = "\n})";
@@ -202,6 +206,12 @@ fn compile_forms<'s>(
     text: &str,
     line_offset: usize,
 ) -> Result<Program<'s>, WorkerError> {
+    // What ends with a `return` needs no outline. If the engine refuses it, it may be anything after all.
+    if skim::ends_with_return(text)
+        && let Ok(program) = compile_form(scope, state, &body(text), text, line_offset)
+    {
+        return Ok(program);
+    }
     // A large text is the engine's first: what it refuses may be anything, and costs a parser anything.
     let (outline, plain) = if outline::is_small(text) {
         (outline::read(text), None)
@@ -287,7 +297,14 @@ fn compile_form<'s>(
     let line = i32::try_from(line_offset).unwrap_or(0);
     let column = -i32::try_from(form.before.len()).unwrap_or(0);
     let origin = v8::ScriptOrigin::new(tc, name.into(), line, column, false, -1, None, false, false, false, None);
-    let function = v8::Script::compile(tc, text, Some(&origin))
+    // At once what is small: left to itself, the engine skims a function and reads it again when it is first called.
+    let options = if wrapped.len() <= MAX_EAGER_BYTES {
+        v8::script_compiler::CompileOptions::EagerCompile
+    } else {
+        v8::script_compiler::CompileOptions::NoCompileOptions
+    };
+    let mut unit = v8::script_compiler::Source::new(text, Some(&origin));
+    let function = v8::script_compiler::compile(tc, &mut unit, options, v8::script_compiler::NoCacheReason::NoReason)
         .and_then(|script| script.run(tc))
         .and_then(|value| v8::Local::<v8::Function>::try_from(value).ok());
     let Some(function) = function else {

@@ -83,6 +83,9 @@ pub(super) fn on_enough_stack<R>(text: &str, parse: impl FnOnce() -> R) -> Optio
 
 /// At least as large as the depth of any tree that a parser can make of the text: every level takes a token of these.
 fn nesting_bound(text: &str) -> usize {
+    if text.len() <= SMALL_NESTING {
+        return text.len(); // a token has a byte at least
+    }
     #[rustfmt::skip]
     let is_punctuation = |byte: &u8| {
         matches!(
