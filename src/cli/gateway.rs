@@ -9,6 +9,7 @@ use super::{CliError, host::HostArgs, mode::ModeArg, printer};
 use crate::{
     config::Loaded,
     gateway::{DEFAULT_LISTEN, Gateway, GatewayOptions, provider::Providers, turn::Turns},
+    telemetry::count_tokens,
 };
 
 /// Serve OpenAI's API to any client, with the bridge in front of any model.
@@ -58,6 +59,8 @@ async fn serve(args: &GatewayArgs, loaded: &Loaded) -> Result<(), CliError> {
     options.scope = args.host.scope();
     let address = args.listen.as_deref().or(settings.gateway.listen.as_deref()).unwrap_or(DEFAULT_LISTEN);
     let listener = Gateway::listen(address, &options).await.map_err(|error| usage(&error))?;
+    // What the rows of a log need takes a while to load: beside everything else, and before the first request.
+    let counting = tokio::task::spawn_blocking(|| count_tokens(""));
     let mut no_sandbox = None;
     let sandbox = match super::serve::sandbox(loaded) {
         Ok(sandbox) => Some(Arc::new(sandbox)),
@@ -80,6 +83,7 @@ async fn serve(args: &GatewayArgs, loaded: &Loaded) -> Result<(), CliError> {
         super::run::interrupted().await;
         interrupt.cancel();
     });
+    let _ = counting.await;
     if let Ok(address) = listener.local_addr() {
         printer::note(&format!("listening on http://{address}/v1"));
     }
