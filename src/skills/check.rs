@@ -106,16 +106,8 @@ pub fn check(set: &SkillSet, world: World<'_>) -> Vec<Report> {
 /// Pairs of skills whose descriptions are at least so alike, most alike first.
 pub fn overlaps(skills: &[Arc<Skill>], likeness: f64) -> Vec<(Arc<Skill>, Arc<Skill>, f64)> {
     let texts: Vec<BTreeSet<String>> = skills.iter().map(|skill| words(&skill.description)).collect();
-    let rarity = Rarity::of(&texts);
-    let mut pairs = Vec::new();
-    for (index, text) in texts.iter().enumerate() {
-        for (other, other_text) in texts.iter().enumerate().skip(index + 1) {
-            let found = rarity.likeness(text, other_text);
-            if found >= likeness {
-                pairs.push((skills[index].clone(), skills[other].clone(), found));
-            }
-        }
-    }
+    let alike = Rarity::of(&texts).alike(&texts, likeness).into_iter();
+    let mut pairs: Vec<_> = alike.map(|(a, b, found)| (skills[a].clone(), skills[b].clone(), found)).collect();
     pairs.sort_by(|a, b| b.2.total_cmp(&a.2).then_with(|| (&a.0.slug, &a.1.slug).cmp(&(&b.0.slug, &b.1.slug))));
     pairs
 }

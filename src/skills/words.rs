@@ -53,12 +53,37 @@ impl Rarity {
         (1.0 + self.texts as f64 / (1.0 + count as f64)).ln()
     }
 
-    /// Likeness of two texts, 0 to 1: the cosine of their weighted words.
-    pub(super) fn likeness(&self, a: &BTreeSet<String>, b: &BTreeSet<String>) -> f64 {
-        let square = |words: &BTreeSet<String>| words.iter().map(|word| self.weight(word).powi(2)).sum::<f64>();
-        let both: f64 = a.intersection(b).map(|word| self.weight(word).powi(2)).sum();
-        let product = square(a).sqrt() * square(b).sqrt();
-        if product > 0.0 { both / product } else { 0.0 }
+    /// Pairs of texts, by their places, whose likeness, 0 to 1, is at least `least`: the cosine of their weighted words.
+    ///
+    /// Each text meets only those that share a word with it, so that thousands of texts take no second.
+    pub(super) fn alike(&self, texts: &[BTreeSet<String>], least: f64) -> Vec<(usize, usize, f64)> {
+        let mut holders: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        for (place, text) in texts.iter().enumerate() {
+            for word in text {
+                holders.entry(word).or_default().push(place);
+            }
+        }
+        let square = |word: &String| self.weight(word).powi(2);
+        let lengths: Vec<f64> = texts.iter().map(|text| text.iter().map(square).sum::<f64>().sqrt()).collect();
+        let mut pairs = Vec::new();
+        let mut shared = vec![0.0; texts.len()];
+        for (place, text) in texts.iter().enumerate() {
+            for word in text {
+                let square = square(word);
+                let later = &holders[word.as_str()];
+                for other in &later[later.partition_point(|other| *other <= place)..] {
+                    shared[*other] += square;
+                }
+            }
+            for (other, shared) in shared.iter_mut().enumerate().skip(place + 1) {
+                let product = lengths[place] * lengths[other];
+                let likeness = if product > 0.0 { std::mem::take(shared) / product } else { 0.0 };
+                if likeness >= least {
+                    pairs.push((place, other, likeness));
+                }
+            }
+        }
+        pairs
     }
 
     /// Share of a text's weight that another one covers, 0 to 1.
@@ -75,10 +100,9 @@ mod tests {
 
     #[test]
     fn texts_about_the_same_are_alike_and_others_are_not() {
-        let texts: Vec<_> =
-            ["Write quarterly reports", "Writing a quarterly report", "Send mail to people"].map(words).into();
-        let rarity = Rarity::of(&texts);
-        assert!(rarity.likeness(&texts[0], &texts[1]) > 0.9);
-        assert!(rarity.likeness(&texts[0], &texts[2]) < 0.1);
+        let texts = ["Send mail to people", "Write quarterly reports", "the", "Writing a quarterly report"].map(words);
+        let pairs = Rarity::of(&texts).alike(&texts, 0.1);
+        assert_eq!(pairs.iter().map(|(a, b, _)| (*a, *b)).collect::<Vec<_>>(), [(1, 3)]);
+        assert!((pairs[0].2 - 1.0).abs() < 1e-9, "{pairs:?}");
     }
 }
