@@ -68,6 +68,12 @@ impl Worker {
         self.send(&tool_call(call));
     }
 
+    /// The first `count` calls, written at once: the host meets all of them before it looks for an answer.
+    fn calls(&mut self, count: u32) {
+        let frames: Vec<u8> = (0..count).flat_map(|call| encode(&tool_call(call), usize::MAX).unwrap()).collect();
+        let _ = self.stream.write_all(&frames);
+    }
+
     fn done(&mut self) {
         self.send(&done("null"));
     }
@@ -259,7 +265,7 @@ async fn budgets_end_the_run_as_a_violation() {
     let tight = Limits { max_calls: 2, max_log_bytes: 100, ..limits() };
     let (end, _) = run(&tight, echo(), |worker| {
         worker.ready();
-        (0..3).for_each(|number| worker.call(number));
+        worker.calls(3);
         while worker.receive().is_some() {}
     })
     .await;
@@ -451,7 +457,7 @@ async fn what_waits_on_the_host_is_bounded() {
     let bridge = Answering(|_| Box::pin(async { Ok("x".repeat(CAP / 2)) }) as BoxFuture<'static, _>);
     let (end, _) = run(&limits, Arc::new(bridge), |worker| {
         worker.ready();
-        (0..100).for_each(|number| worker.call(number));
+        worker.calls(100);
         worker.wait_for_hangup();
     })
     .await;
@@ -491,7 +497,7 @@ async fn continuations_run_before_calls_in_line_start() {
         let (end, report) = run(&limits, gated(&gate), move |worker| {
             worker.ready();
             // A fan-out over the cap, and a follow-up call for each answer: all of them come through.
-            (0..30).for_each(|number| worker.call(number));
+            worker.calls(30);
             let (mut answered, mut next) = (0, 30);
             opener.open.notify_one();
             while answered < 60 {
@@ -530,7 +536,7 @@ async fn a_call_in_line_never_starts_once_the_program_has_settled() {
         let opener = gate.clone();
         let (end, report) = run(&limits, gated(&gate), move |worker| {
             worker.ready();
-            (0..5).for_each(|number| worker.call(number));
+            worker.calls(5);
             while opener.order.lock().unwrap().len() < cap {
                 std::thread::yield_now();
             }
