@@ -61,7 +61,7 @@ pub(crate) struct AgentArgs {
     #[arg(long, conflicts_with_all = ["task", "forget"])]
     preferences: bool,
     /// Forget the preference with this number, and do nothing else.
-    #[arg(long, value_name = "NUMBER", conflicts_with = "task", value_parser = number::whole("the number of a preference", 1..=i64::MAX))]
+    #[arg(long, value_name = "NUMBER", conflicts_with = "task", allow_negative_numbers = true, value_parser = number::whole("the number of a preference", 1..=i64::MAX))]
     forget: Option<i64>,
     #[command(flatten)]
     host: HostArgs,

@@ -16,7 +16,7 @@ pub(crate) struct SearchArgs {
     #[arg(required = true)]
     query: Vec<String>,
     /// Number of hits
-    #[arg(long, value_name = "N", value_parser = number::whole("hits", 1..=1_000_u32))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = number::whole("hits", 1..=1_000_u32))]
     limit: Option<u32>,
     /// Print the whole answer as JSON
     #[arg(long)]

@@ -80,7 +80,11 @@ mod tests {
             let flag = format!("--{}", arg.get_long().unwrap());
             let told = |given: &str| {
                 let words = ["toolbridge".to_owned()].into_iter().chain(before.clone());
-                let words = words.chain([format!("{flag}={given}")]);
+                // A minus is the number's, not another flag's, however it is given.
+                let words = words.chain(match given {
+                    "-1" => vec![flag.clone(), given.to_owned()],
+                    _ => vec![format!("{flag}={given}")],
+                });
                 command.clone().try_get_matches_from(words).unwrap_err().to_string()
             };
             for given in ["", "ten", "-1", "1e3", "1_000", "٣", "NaN"] {

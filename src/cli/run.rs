@@ -64,40 +64,40 @@ enum Level {
 #[command(next_help_heading = "Limits")]
 struct LimitArgs {
     /// Wall clock [default: 10000]
-    #[arg(long, value_name = "MS", value_parser = number::limit("milliseconds", sandbox::CODE_TIMEOUT_MS))]
+    #[arg(long, value_name = "MS", allow_negative_numbers = true, value_parser = number::limit("milliseconds", sandbox::CODE_TIMEOUT_MS))]
     timeout: Option<u64>,
     /// Processor time [default: as --timeout]
-    #[arg(long, value_name = "MS", value_parser = number::limit("milliseconds", sandbox::CPU_TIMEOUT_MS))]
+    #[arg(long, value_name = "MS", allow_negative_numbers = true, value_parser = number::limit("milliseconds", sandbox::CPU_TIMEOUT_MS))]
     cpu_timeout: Option<u64>,
     /// JavaScript heap [default: 67108864]
-    #[arg(long, value_name = "BYTES", value_parser = number::limit("bytes", sandbox::MAX_HEAP_BYTES))]
+    #[arg(long, value_name = "BYTES", allow_negative_numbers = true, value_parser = number::limit("bytes", sandbox::MAX_HEAP_BYTES))]
     max_heap_bytes: Option<u64>,
     /// The whole worker's memory [default: 268435456]
-    #[arg(long, value_name = "BYTES", value_parser = number::limit("bytes", sandbox::MAX_MEMORY_BYTES))]
+    #[arg(long, value_name = "BYTES", allow_negative_numbers = true, value_parser = number::limit("bytes", sandbox::MAX_MEMORY_BYTES))]
     max_memory_bytes: Option<u64>,
     /// The program's text [default: 262144]
-    #[arg(long, value_name = "BYTES", value_parser = number::limit("bytes", sandbox::MAX_CODE_BYTES))]
+    #[arg(long, value_name = "BYTES", allow_negative_numbers = true, value_parser = number::limit("bytes", sandbox::MAX_CODE_BYTES))]
     max_code_bytes: Option<u64>,
     /// The program's value, cut beyond it [default: 65536]
-    #[arg(long, value_name = "BYTES", value_parser = number::limit("bytes", sandbox::MAX_OUTPUT_BYTES))]
+    #[arg(long, value_name = "BYTES", allow_negative_numbers = true, value_parser = number::limit("bytes", sandbox::MAX_OUTPUT_BYTES))]
     max_output_bytes: Option<u64>,
     /// All log lines together [default: 16384]
-    #[arg(long, value_name = "BYTES", value_parser = number::limit("bytes", sandbox::MAX_LOG_BYTES))]
+    #[arg(long, value_name = "BYTES", allow_negative_numbers = true, value_parser = number::limit("bytes", sandbox::MAX_LOG_BYTES))]
     max_log_bytes: Option<u64>,
     /// Calls of the bridge [default: 1000]
-    #[arg(long, value_name = "N", value_parser = number::limit("calls", sandbox::MAX_CALLS))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = number::limit("calls", sandbox::MAX_CALLS))]
     max_calls: Option<u64>,
     /// Calls in flight; the rest waits in line [default: 16]
-    #[arg(long, value_name = "N", value_parser = number::limit("calls", sandbox::MAX_CONCURRENT_CALLS))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = number::limit("calls", sandbox::MAX_CONCURRENT_CALLS))]
     max_concurrent_calls: Option<u64>,
     /// One tool call [default: 30000]
-    #[arg(long, value_name = "MS", value_parser = number::limit("milliseconds", sandbox::TOOL_TIMEOUT_MS))]
+    #[arg(long, value_name = "MS", allow_negative_numbers = true, value_parser = number::limit("milliseconds", sandbox::TOOL_TIMEOUT_MS))]
     tool_timeout: Option<u64>,
     /// Waiting for a person [default: 300000]
-    #[arg(long, value_name = "MS", value_parser = number::limit("milliseconds", sandbox::APPROVAL_TIMEOUT_MS))]
+    #[arg(long, value_name = "MS", allow_negative_numbers = true, value_parser = number::limit("milliseconds", sandbox::APPROVAL_TIMEOUT_MS))]
     approval_timeout: Option<u64>,
     /// One argument or result [default: 16777216]
-    #[arg(long, value_name = "BYTES", value_parser = number::limit("bytes", sandbox::MAX_FRAME_BYTES))]
+    #[arg(long, value_name = "BYTES", allow_negative_numbers = true, value_parser = number::limit("bytes", sandbox::MAX_FRAME_BYTES))]
     max_frame_bytes: Option<u64>,
 }
 

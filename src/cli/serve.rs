@@ -26,7 +26,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "MODE")]
     mode: Option<ModeArg>,
     /// Tell the model sources and tool names in at most this many tokens
-    #[arg(long, value_name = "TOKENS", default_value_t = 0, value_parser = number::whole("tokens", 0..=1_000_000_usize))]
+    #[arg(long, value_name = "TOKENS", default_value_t = 0, allow_negative_numbers = true, value_parser = number::whole("tokens", 0..=1_000_000_usize))]
     directory: usize,
     /// Bearer token of HTTP clients: the text of this file; others are gateway.keys of the configuration
     #[arg(long, value_name = "FILE", requires = "http")]
@@ -38,7 +38,7 @@ pub(crate) struct ServeArgs {
     #[arg(long = "origin", value_name = "ORIGIN", requires = "http")]
     origins: Vec<String>,
     /// How often a client that listens to progress hears that a call is still being worked on
-    #[arg(long, value_name = "MS", default_value_t = 5_000, value_parser = number::whole("milliseconds", 100..=60_000_u64))]
+    #[arg(long, value_name = "MS", default_value_t = 5_000, allow_negative_numbers = true, value_parser = number::whole("milliseconds", 100..=60_000_u64))]
     heartbeat: u64,
     #[command(flatten)]
     host: HostArgs,

@@ -46,7 +46,7 @@ enum What {
         /// Id of the session, or a file with its rows.
         session: String,
         /// Which task of the session, from 1.
-        #[arg(long, value_name = "N", default_value_t = 1, value_parser = number::whole("the number of a task", 1..=1_000_000_usize))]
+        #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true, value_parser = number::whole("the number of a task", 1..=1_000_000_usize))]
         task: usize,
         /// Print how it went as JSON, and nothing to stderr.
         #[arg(long)]

@@ -45,7 +45,7 @@ pub(crate) struct RetrievalArgs {
     #[arg(long)]
     json: bool,
     /// Show up to N queries a set whose tool is not among the first 5 hits, and what was.
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = number::whole("queries", 0..=100_000_usize))]
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true, value_parser = number::whole("queries", 0..=100_000_usize))]
     misses: usize,
     /// Write a plot of recall against context tokens.
     #[arg(long, value_name = "FILE.svg")]
@@ -55,7 +55,7 @@ pub(crate) struct RetrievalArgs {
     #[arg(long, conflicts_with_all = ["misses", "plot"])]
     stuffed: bool,
     /// Tools that are copied in each way of stuffing.
-    #[arg(long, value_name = "N", default_value_t = 6, requires = "stuffed", value_parser = number::whole("tools", 1..=1_000_u32))]
+    #[arg(long, value_name = "N", default_value_t = 6, requires = "stuffed", allow_negative_numbers = true, value_parser = number::whole("tools", 1..=1_000_u32))]
     copies: u32,
 }
 

@@ -26,10 +26,10 @@ pub(crate) struct EvalArgs {
     #[arg(long = "skills-from", value_name = "DIR")]
     folders: Vec<PathBuf>,
     /// Ask the user when the second skill comes this near to the first, as a share of its score
-    #[arg(long, value_name = "SHARE", value_parser = number::share)]
+    #[arg(long, value_name = "SHARE", allow_negative_numbers = true, value_parser = number::share)]
     margin: Option<f64>,
     /// Take no skill that covers less than this share of a task's words
-    #[arg(long, value_name = "SHARE", value_parser = number::share)]
+    #[arg(long, value_name = "SHARE", allow_negative_numbers = true, value_parser = number::share)]
     coverage: Option<f64>,
     /// Print as JSON
     #[arg(long)]
