@@ -333,12 +333,13 @@ async fn an_outcome_that_races_the_deadline_is_one_of_the_two() {
             worker.done();
         })
         .await;
+        // On a busy machine the deadline may pass before the call is read.
+        let calls = report.ledger.records.len();
         match end {
-            End::Done(_) => done += 1,
-            End::Timeout => late += 1,
-            other => panic!("{other:?}"),
+            End::Done(_) if calls == 1 => done += 1,
+            End::Timeout if calls <= 1 => late += 1,
+            other => panic!("{other:?}, {calls} calls"),
         }
-        assert_eq!(report.ledger.records.len(), 1);
     }
     assert!(done > 0 && late > 0, "{done} in time, {late} late");
 }
