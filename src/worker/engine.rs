@@ -149,7 +149,7 @@ return [now.toString(), now.toLocaleString(), now.toLocaleDateString(undefined, 
   new Intl.RelativeTimeFormat("en").format(1, "day"), new Intl.PluralRules().select(1), new Intl.ListFormat().format(["a"])];
 "#;
 
-/// What an ordinary program does.
+/// What an ordinary program does. It ends with an expression: one that ends with a `return` is not parsed for its outline.
 const REHEARSAL: &str = r#"
 const hits = await openclaw.tools.search("rehearsal", { limit: 3 });
 const [first] = await openclaw.tools.search(["rehearsal"]);
@@ -162,7 +162,7 @@ try {
 }
 for (const hit of hits) console.log("%s", hit.id, hit);
 const total = answers.map((answer) => answer.result.details).filter(Boolean).reduce((sum, each) => sum + each.n, 0);
-return { total, when: new Date(0), names: new Map([["a", 1]]), text: JSON.stringify(answers), ...full };
+({ total, when: new Date(0), names: new Map([["a", 1]]), text: JSON.stringify(answers), ...full })
 "#;
 
 /// Flags, platform, locale and time zone: once per process, before anything else of the engine.
