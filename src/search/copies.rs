@@ -176,21 +176,18 @@ fn names_within(name: &str) -> impl Iterator<Item = &str> {
     parts.into_iter().map(|part| &name[part])
 }
 
-/// A tool that may be a stuffed copy of some other.
-struct Suspect {
-    doc: DocId,
-    words: ToolWords,
-}
-
 /// The stuffed copies of one store.
 #[derive(Default)]
 pub(super) struct Copies {
-    suspects: Vec<Suspect>,
+    /// Tools that may be copies of some other. Their words are read again when there is one to compare them with: few tools
+    /// are, and in a catalog of large schemas all their words would be most of what is held.
+    suspects: Vec<DocId>,
     /// Documents from here on were not compared yet.
     compared: DocId,
     originals: FxHashMap<DocId, Vec<DocId>>,
     stretch: Stretch,
     words: ToolWords,
+    other_words: ToolWords,
 }
 
 /// What is compared of a tool that is already there.
@@ -207,7 +204,7 @@ impl Copies {
     pub(super) fn add<'t>(&mut self, doc: DocId, description: &str, rest: impl Iterator<Item = &'t str>) {
         self.words.read(description, rest);
         if self.words.is_suspect(&mut self.stretch) {
-            self.suspects.push(Suspect { doc, words: std::mem::take(&mut self.words) });
+            self.suspects.push(doc);
         }
     }
 
@@ -216,16 +213,19 @@ impl Copies {
         if self.compared == bound {
             return;
         }
-        for suspect in &self.suspects {
-            for name in names_within(known.name(suspect.doc)) {
+        for suspect in self.suspects.iter().copied() {
+            let mut is_read = false;
+            for name in names_within(known.name(suspect)) {
                 let named = known.named(name);
-                let first =
-                    if suspect.doc < self.compared { named.partition_point(|doc| *doc < self.compared) } else { 0 };
-                for doc in named[first..].iter().copied().filter(|doc| *doc != suspect.doc) {
-                    known.read(doc, &mut self.words);
-                    let same_schema = || known.same_schema(suspect.doc, doc);
-                    if suspect.words.is_stuffed(&self.words, same_schema, &mut self.stretch) {
-                        self.originals.entry(suspect.doc).or_default().push(doc);
+                let first = if suspect < self.compared { named.partition_point(|doc| *doc < self.compared) } else { 0 };
+                for doc in named[first..].iter().copied().filter(|doc| *doc != suspect) {
+                    if !std::mem::replace(&mut is_read, true) {
+                        known.read(suspect, &mut self.words);
+                    }
+                    known.read(doc, &mut self.other_words);
+                    let same_schema = || known.same_schema(suspect, doc);
+                    if self.words.is_stuffed(&self.other_words, same_schema, &mut self.stretch) {
+                        self.originals.entry(suspect).or_default().push(doc);
                     }
                 }
             }

@@ -58,6 +58,7 @@ pub(super) struct Doc {
     pub(super) id: ToolId,
     pub(super) name: Box<str>,
     title: Option<Box<str>>,
+    aliases: Box<[Box<str>]>,
     pub(super) description: Box<str>,
     schema: Schema,
     /// Distinct terms of the name, in order.
@@ -188,7 +189,8 @@ impl Known for Store {
         let schema = doc.schema.value();
         let mut texts = SchemaTexts::default();
         texts.read(&schema, 0);
-        words.read(&doc.description, doc.title.as_deref().into_iter().chain(texts.all()));
+        let beside = doc.title.as_deref().into_iter().chain(doc.aliases.iter().map(|alias| &**alias));
+        words.read(&doc.description, beside.chain(texts.all()));
     }
 
     fn same_schema(&self, a: DocId, b: DocId) -> bool {
@@ -281,6 +283,7 @@ impl Store {
             id: tool.id.clone(),
             name: definition.name.as_str().into(),
             title: title.map(Into::into),
+            aliases: definition.aliases.iter().map(|alias| alias.as_str().into()).collect(),
             description: head(&definition.description).into(),
             schema: definition.input_schema.clone(),
             name_terms: name_terms.into(),
