@@ -1,8 +1,10 @@
-//! What a request to a model costs more through `toolbridge gateway` than straight to the provider: `cargo bench --bench gateway`;
-//! and whether 200 sessions at once go well for a minute: `cargo bench --bench gateway -- --minute`.
+//! What a request to a model costs more through `toolbridge gateway` than straight to the provider:
+//! `cargo bench --bench gateway`; and whether 200 sessions at once go well for a minute:
+//! `cargo bench --bench gateway -- --minute`.
 //!
-//! The provider is the stand-in for a model, as fast as one can be, so that what is measured is the way to it: each way through
-//! is compared with the same request sent straight, tools and all. Requests alternate between the ways. Prints tables and writes the same figures to `target/bench/gateway.json`.
+//! The provider is the stand-in for a model, as fast as one can be, so that what is measured is the way to it: each way
+//! through is compared with the same request sent straight, tools and all. Requests alternate between the ways. Prints
+//! tables and writes the same figures to `target/bench/gateway.json`.
 
 #![allow(clippy::disallowed_methods)] // servers are started from outside
 

@@ -1,8 +1,9 @@
 //! The stdio transport under `rmcp`: lines of a server's stdout to messages, tolerant of what servers really write.
 //!
-//! Noise (banners, log lines), a BOM, CRLF, batches, and text that was cut inside of a character are understood, and what is nested too deep costs the one tool that it belongs to; a frame that is broken or over the cap fails the one
-//! call that it answers, when its id can still be read, instead of leaving that call to its timeout. Nothing a server writes
-//! is kept beyond [`MAX_LINE_BYTES`], and nothing it writes ends the connection but the end of the stream.
+//! Noise (banners, log lines), a BOM, CRLF, batches, and text that was cut inside of a character are understood, and what is
+//! nested too deep costs the one tool that it belongs to; a frame that is broken or over the cap fails the one call that it
+//! answers, when its id can still be read, instead of leaving that call to its timeout. Nothing a server writes is kept beyond
+//! [`MAX_LINE_BYTES`], and nothing it writes ends the connection but the end of the stream.
 
 use std::{
     collections::VecDeque,
